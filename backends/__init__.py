@@ -1,0 +1,1 @@
+"""Things that execute a batch: executors, hosts, pools."""

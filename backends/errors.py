@@ -1,0 +1,34 @@
+"""What can go wrong while executing.
+
+BackendError
+├── LoadError            a model cannot be made ready
+├── ExecutionError       running a batch failed
+│   └── WrongRowsError   the model answered another number of rows than it was given
+└── InstanceClosedError  the instance is stopped or stopping
+"""
+
+
+class BackendError(Exception):
+    """Base of all errors of this package."""
+
+
+class LoadError(BackendError):
+    """A model cannot be made ready to run."""
+
+
+class ExecutionError(BackendError):
+    """Running a batch failed; all its members are answered with this error."""
+
+
+class WrongRowsError(ExecutionError):
+    """The model answered another number of rows than it was given, so that nobody's answer can be told."""
+
+    def __init__(self, *, output: str, expected_rows: int, found_rows: int) -> None:
+        super().__init__(f"output '{output}' has {found_rows} rows for a batch of {expected_rows}")
+        self.output = output
+        self.expected_rows = expected_rows
+        self.found_rows = found_rows
+
+
+class InstanceClosedError(BackendError):
+    """The instance is stopped or stopping and takes no more batches."""

@@ -1,0 +1,1 @@
+"""Batching policies: when a batch starts and which requests are in it."""

@@ -1,0 +1,148 @@
+"""The only thing that a wire surface knows: infer, classify, models, statistics, health.
+
+Arguments and answers are plain values and buffers (see `models.inference`); the errors raised are those of `models`,
+`batching` and `backends`, and each surface has one table that gives them its codes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from models.inference import ClassifyRequest, ClassifyResponse, InferRequest, InferResponse
+from models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """How often something happened and how long it took in all."""
+
+    count: int = 0
+    ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Cumulative counts at ascending upper bounds; `counts` has one more entry, for everything above the last bound."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSizeStatistics:
+    """Executions of one batch size (rows without padding)."""
+
+    rows: int
+    compute_input: Duration
+    compute_infer: Duration
+    compute_output: Duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionStatistics:
+    """Counters of one model version since it was loaded; monotonic except for the gauges.
+
+    The durations are Triton's: `success` and `queue` count requests, the three compute durations are those of the
+    batch, charged in full to every request in it.
+
+    Attributes:
+        model: Model name.
+        version: Version number.
+        last_inference_ms: Calendar time of the last success, milliseconds since 1970; 0 if none.
+        inference_count: Rows answered with success.
+        execution_count: Batches executed.
+        success: Requests answered with success, and their time from acceptance to answer.
+        fail: Requests that failed after admission.
+        queue: Time from entering the queue until execution, successful requests.
+        compute_input: Gathering inputs.
+        compute_infer: The executor.
+        compute_output: Cutting outputs into rows.
+        failures: Failed requests by reason: ``REJECTED``, ``CANCELED``, ``BACKEND``, ``OTHER``.
+        batches: By batch size, ascending.
+        close_reasons: Batches by the reason why they were closed.
+        stages: Histograms in seconds by stage: ``decode``, ``queue``, ``compute``, ``total``.
+        batch_rows: Histogram of rows per batch.
+        waiting_requests: Gauge: requests in the queue.
+        waiting_rows: Gauge: rows in the queue.
+        reserved_requests: Gauge: admitted requests whose images are being decoded.
+        running_batches: Gauge: batches being executed.
+        pending_requests: Gauge: requests admitted and not yet executing.
+        instances: Gauge: instances that take batches.
+    """
+
+    model: str
+    version: int
+    last_inference_ms: int = 0
+    inference_count: int = 0
+    execution_count: int = 0
+    success: Duration = Duration()
+    fail: Duration = Duration()
+    queue: Duration = Duration()
+    compute_input: Duration = Duration()
+    compute_infer: Duration = Duration()
+    compute_output: Duration = Duration()
+    failures: Mapping[str, int] = field(default_factory=dict)
+    batches: tuple[BatchSizeStatistics, ...] = ()
+    close_reasons: Mapping[str, int] = field(default_factory=dict)
+    stages: Mapping[str, Histogram] = field(default_factory=dict)
+    batch_rows: Histogram = Histogram((), (0,), 0.0)
+    waiting_requests: int = 0
+    waiting_rows: int = 0
+    reserved_requests: int = 0
+    running_batches: int = 0
+    pending_requests: int = 0
+    instances: int = 0
+
+
+class Engine(Protocol):
+    """Everything a surface may ask for."""
+
+    async def infer(self, request: InferRequest) -> InferResponse:
+        """Run one request.
+
+        Raises:
+            ModelUnavailableError: No such model or version, or not ready.
+            InvalidRequestError: The tensors do not fit the model.
+            BatchingError: Refused or expired: queue full, deadline, too many rows, shutting down.
+            BackendError: The execution failed.
+        """
+        ...
+
+    async def classify(self, request: ClassifyRequest) -> ClassifyResponse:
+        """Decode, run and label each image; an image's own error is a value in the response.
+
+        Raises:
+            ModelUnavailableError: No such model or version, or not ready.
+            NotClassifierError: The model declares no preprocessing.
+            BatchingError: None of the images could be admitted.
+        """
+        ...
+
+    def is_live(self) -> bool:
+        """Whether the process works at all."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Whether every model that should be loaded is ready and the server is not shutting down."""
+        ...
+
+    def model_names(self) -> Sequence[str]:
+        """All known models, sorted."""
+        ...
+
+    def ready_versions(self, model: str) -> Sequence[int]:
+        """Versions that answer, ascending. Raises ModelNotFoundError."""
+        ...
+
+    def model(self, model: str, version: int | None = None) -> ModelSpec:
+        """The version that a request for (model, version) would get. Raises ModelUnavailableError."""
+        ...
+
+    def is_model_ready(self, model: str, version: int | None = None) -> bool:
+        """Whether a request for it would be taken. Raises ModelNotFoundError and VersionNotFoundError."""
+        ...
+
+    def statistics(self) -> Sequence[VersionStatistics]:
+        """A snapshot of the counters of all loaded versions, by model and version."""
+        ...

@@ -1,0 +1,1 @@
+"""Measure and predict: load generation, benchmarks, laboratory front ends."""

