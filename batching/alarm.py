@@ -1,0 +1,118 @@
+"""Wake-ups that are exact to fractions of a millisecond.
+
+asyncio's own timers are not: on the standard loop a delay of 100 us takes 1.1 ms, on uvloop it takes 1 us, and 5 ms may
+fire after 4.2 ms. On Linux one timerfd with an absolute monotonic time wakes the loop through its selector; elsewhere
+`loop.call_at` serves, and whoever is woken early simply arms the alarm again.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import platform
+from collections.abc import Callable
+from typing import Protocol
+
+from batching.clock import SECOND_NS, Clock
+
+
+class Alarm(Protocol):
+    """Calls back once at a time; arming it again replaces the time."""
+
+    def arm(self, at_ns: int) -> None:
+        """Call back at this time of the monotonic clock, or at once if it has passed. May be early, never lost."""
+        ...
+
+    def disarm(self) -> None:
+        """Forget the armed time."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds; it never calls back again."""
+        ...
+
+
+class LoopAlarm:
+    """An alarm made of `loop.call_at`, with the loop's own resolution."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, ring: Callable[[], None]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._ring = ring
+        self._handle: asyncio.TimerHandle | None = None
+
+    def arm(self, at_ns: int) -> None:
+        """See `Alarm`."""
+        self.disarm()
+        delay_s = max(0, at_ns - self._clock.now_ns()) / SECOND_NS
+        self._handle = self._loop.call_later(delay_s, self._ring)
+
+    def disarm(self) -> None:
+        """See `Alarm`."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def close(self) -> None:
+        """See `Alarm`."""
+        self.disarm()
+
+
+class _TimerSpec(ctypes.Structure):
+    """`struct itimerspec` of timerfd_settime(2): interval, then first expiry."""
+
+    _fields_ = (
+        ("interval_s", ctypes.c_long),
+        ("interval_ns", ctypes.c_long),
+        ("value_s", ctypes.c_long),
+        ("value_ns", ctypes.c_long),
+    )
+
+
+class TimerfdAlarm:
+    """An alarm made of a Linux timerfd. Its times are those of CLOCK_MONOTONIC, as `time.monotonic_ns` gives them."""
+
+    _CLOCK_MONOTONIC = 1
+    _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd: int = self._libc.timerfd_create(self._CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create failed")
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    def arm(self, at_ns: int) -> None:
+        """See `Alarm`."""
+        self._set(max(1, at_ns))  # 0 would disarm
+
+    def disarm(self) -> None:
+        """See `Alarm`."""
+        self._set(0)
+
+    def close(self) -> None:
+        """See `Alarm`."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _set(self, at_ns: int) -> None:
+        seconds, nanoseconds = divmod(at_ns, SECOND_NS)
+        spec = _TimerSpec(0, 0, seconds, nanoseconds)
+        if self._libc.timerfd_settime(self._fd, self._ABSOLUTE, ctypes.byref(spec), None) != 0:
+            raise OSError(ctypes.get_errno(), "timerfd_settime failed")
+
+    def _on_readable(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # armed again since it became readable
+            os.read(self._fd, 8)
+            self._ring()
+
+
+def create_alarm(loop: asyncio.AbstractEventLoop, clock: Clock, ring: Callable[[], None]) -> Alarm:
+    """The best alarm of this platform."""
+    if platform.system() == "Linux":
+        return TimerfdAlarm(loop, ring)
+    return LoopAlarm(loop, clock, ring)

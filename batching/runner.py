@@ -1,0 +1,273 @@
+"""The live driver: asyncio, a real clock, one `Scheduler`.
+
+A request goes `reserve` -> (decode) -> `execute`. Events are collected for one turn of the loop and handed to the
+scheduler together: what arrives in the same turn is seen together, and a busy server pays for one look per turn.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from batching.alarm import Alarm
+from batching.clock import Clock
+from batching.core.commands import Command, Expire, Start
+from batching.core.errors import DeadlineExceededError, ShuttingDownError
+from batching.core.events import Arrived, BatchDone, Event, InstanceFree, InstanceJoined, Timer, Withdrawn
+from batching.core.scheduler import Scheduler
+from batching.core.statistics import SchedulerStatistics
+from batching.ports import BatchTimes, Instance
+
+Payload = TypeVar("Payload")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Generic[Result]):
+    """What a request got, and where its time went.
+
+    Attributes:
+        result: The instance's result for this payload.
+        arrived_ns: When it entered the queue.
+        times: When its batch was executed.
+        batch_rows: Rows of that batch.
+    """
+
+    result: Result
+    arrived_ns: int
+    times: BatchTimes
+    batch_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """One executed batch, for statistics.
+
+    Attributes:
+        rows: Its rows.
+        requests: Its members.
+        times: When it was executed; None if it failed.
+    """
+
+    rows: int
+    requests: int
+    times: BatchTimes | None
+
+
+class _Entry(Generic[Payload, Result]):
+    """A caller. In the runner's table from its reservation until it leaves with its answer or without."""
+
+    __slots__ = ("arrived_ns", "future", "payload")
+
+    def __init__(self, future: "asyncio.Future[Answer[Result]]") -> None:
+        self.payload: Payload
+        self.future = future
+        self.arrived_ns = 0
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error, unless something else was first."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def forget(self) -> None:
+        """Nobody will wait for the answer."""
+        if not self.future.cancel() and not self.future.cancelled():
+            self.future.exception()  # seen, so that asyncio does not report it as lost
+
+
+class Reservation(Generic[Payload, Result]):
+    """Room in the queue for one request, given back on exit unless `execute` was called."""
+
+    __slots__ = ("_runner", "_ticket")
+
+    def __init__(self, runner: "Runner[Payload, Result]", ticket: int) -> None:
+        self._runner = runner
+        self._ticket: int | None = ticket
+
+    async def execute(self, payload: Payload) -> Answer[Result]:
+        """Queue the ready rows and wait for their answer. Once per reservation.
+
+        Raises:
+            DeadlineExceededError: The deadline passed first.
+            ShuttingDownError: The runner stopped.
+            Exception: What the instance raised for the whole batch.
+        """
+        if self._ticket is None:
+            raise RuntimeError("a reservation is good for one execution")
+        ticket, self._ticket = self._ticket, None
+        return await self._runner.wait_for_answer(ticket, payload)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._ticket is not None:
+            self._runner.withdraw(self._ticket)
+            self._ticket = None
+
+
+class Runner(Generic[Payload, Result]):
+    """Drives one scheduler over a fixed set of instances.
+
+    Args:
+        scheduler: Fresh; the runner is its only driver.
+        instances: What executes batches; their names are unique.
+        clock: The clock of all times.
+        create_alarm: Makes the wake-up that calls the given function.
+        on_batch: Told about every executed batch.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        instances: Sequence[Instance[Payload, Result]],
+        clock: Clock,
+        create_alarm: Callable[[Callable[[], None]], Alarm],
+        on_batch: Callable[[BatchReport], None] = lambda _: None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._instances = {instance.name: instance for instance in instances}
+        self._clock = clock
+        self._create_alarm = create_alarm
+        self._on_batch = on_batch
+        self._entries: dict[int, _Entry[Payload, Result]] = {}
+        self._events: list[Event] = []
+        self._flushing = False  # a flush is planned for this turn of the loop
+        self._armed_ns: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # set while `run` runs
+        self._tasks: asyncio.TaskGroup
+        self._alarm: Alarm
+        self._drained: asyncio.Event
+
+    async def run(self) -> None:
+        """Serve until cancelled; then answer everything that is still held with `ShuttingDownError`."""
+        self._loop = asyncio.get_running_loop()
+        self._drained = asyncio.Event()
+        self._alarm = self._create_alarm(self._on_alarm)
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                for instance in self._instances.values():
+                    self._post(InstanceJoined(instance.name, instance.device, instance.max_in_flight))
+                try:
+                    await asyncio.Event().wait()  # until the owner cancels
+                finally:
+                    self._loop = None  # from here on nothing is admitted or started
+        finally:
+            self._alarm.close()
+            self._scheduler.close()
+            for entry in self._entries.values():
+                entry.fail(ShuttingDownError())
+
+    def reserve(
+        self, rows: int, *, deadline_ns: int | None = None, priority: int = 0, shape_key: Hashable = None
+    ) -> Reservation[Payload, Result]:
+        """Admit a request; use the result as a context manager. Raises as `Scheduler.reserve`."""
+        if self._loop is None:
+            raise ShuttingDownError
+        ticket = self._scheduler.reserve(
+            rows, self._clock.now_ns(), deadline_ns=deadline_ns, priority=priority, shape_key=shape_key
+        )
+        self._entries[ticket] = _Entry(self._loop.create_future())
+        if deadline_ns is not None:
+            self._arm()
+        return Reservation(self, ticket)
+
+    async def drain(self) -> None:
+        """Admit nothing more and wait until everything admitted has been answered."""
+        self._scheduler.close()
+        if self._loop is not None:
+            self._note_drained()
+            await self._drained.wait()
+
+    def statistics(self) -> SchedulerStatistics:
+        """The scheduler's snapshot."""
+        return self._scheduler.statistics()
+
+    # For reservations
+
+    async def wait_for_answer(self, ticket: int, payload: Payload) -> Answer[Result]:
+        """Queue a ticket's payload and wait."""
+        entry = self._entries[ticket]
+        entry.payload = payload
+        entry.arrived_ns = self._clock.now_ns()
+        self._post(Arrived(ticket))
+        try:
+            return await entry.future
+        finally:
+            del self._entries[ticket]
+            if entry.future.cancelled():  # the caller left; otherwise the ticket has ended
+                self._post(Withdrawn(ticket))
+
+    def withdraw(self, ticket: int) -> None:
+        """Forget a reserved ticket that was never queued."""
+        self._entries.pop(ticket).forget()
+        self._post(Withdrawn(ticket))
+
+    # Events in
+
+    def _post(self, event: Event) -> None:
+        self._events.append(event)
+        if not self._flushing and self._loop is not None:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _on_alarm(self) -> None:
+        self._armed_ns = None
+        wake_ns = self._scheduler.wake_at_ns
+        if wake_ns is not None and self._clock.now_ns() >= wake_ns:
+            self._post(Timer())
+        else:
+            self._arm()  # early, or nothing to wake for any more
+
+    # Commands out
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._loop is None:
+            return
+        events, self._events = self._events, []
+        for command in self._scheduler.handle(events, self._clock.now_ns()):
+            self._obey(command)
+        self._arm()
+        self._note_drained()
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Start():
+                # The members are looked up now: a caller may leave before the task runs.
+                entries = [self._entries[ticket] for ticket in command.tickets]
+                self._tasks.create_task(self._execute(command, entries))
+            case Expire(ticket):
+                self._entries[ticket].fail(DeadlineExceededError())
+
+    async def _execute(self, batch: Start, entries: Sequence[_Entry[Payload, Result]]) -> None:
+        times = None
+        try:
+            outcome = await self._instances[batch.instance].execute([entry.payload for entry in entries])
+            times = outcome.times
+            for entry, result in zip(entries, outcome.results, strict=True):
+                if not entry.future.done():  # the caller may have left, or its deadline passed
+                    entry.future.set_result(
+                        Answer(result=result, arrived_ns=entry.arrived_ns, times=times, batch_rows=batch.rows)
+                    )
+        except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the members of its batch
+            for entry in entries:
+                entry.fail(error)
+        finally:
+            self._post(BatchDone(batch.batch))
+            self._post(InstanceFree(batch.instance))
+            self._on_batch(BatchReport(rows=batch.rows, requests=len(entries), times=times))
+
+    def _arm(self) -> None:
+        """Arm the alarm only for an earlier time than it has: a needless ring costs less than a system call a batch."""
+        wake_ns = self._scheduler.wake_at_ns
+        if wake_ns is not None and (self._armed_ns is None or wake_ns < self._armed_ns):
+            self._armed_ns = wake_ns
+            self._alarm.arm(wake_ns)
+
+    def _note_drained(self) -> None:
+        if self._scheduler.is_closed and self._scheduler.is_empty:
+            self._drained.set()

@@ -1,0 +1,278 @@
+"""The live driver, in virtual time."""
+
+import asyncio
+
+import pytest
+
+from batching.clock import MILLISECOND_NS, SECOND_NS
+from batching.core.errors import DeadlineExceededError, QueueFullError, ShuttingDownError
+from batching.core.limits import Limits
+from batching.core.scheduler import Scheduler
+from batching.policies.greedy import Greedy
+from batching.runner import Runner
+from batching.simulation import Arrival
+from tests.batching.live import SleepingInstance, ask, in_virtual_time, play, serving
+
+SERVICE_NS = 10 * MILLISECOND_NS
+
+
+def make(loop, *, max_batch_rows=4, max_requests=64):
+    instance = SleepingInstance(loop.clock, lambda _rows: SERVICE_NS)
+    scheduler = Scheduler(Greedy(), Limits(max_batch_rows=max_batch_rows, max_requests=max_requests))
+    return Runner(scheduler, [instance], loop.clock, loop.create_alarm), instance
+
+
+def arrival(name: str, at_ms: float = 0, **details) -> Arrival:
+    return Arrival(name=name, at_ns=round(at_ms * MILLISECOND_NS), **details)
+
+
+def test_each_caller_gets_the_result_of_its_own_payload():
+    load = [arrival(f"r{number}", number, rows=1 + number % 3) for number in range(20)]
+
+    async def scenario(loop):
+        runner, _ = make(loop)
+        return await play(runner, load)
+
+    answers = in_virtual_time(scenario)
+
+    assert {name: answer.result.name for name, answer in answers.items()} == {a.name: a.name for a in load}
+
+
+def test_an_answer_says_where_the_time_went():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        return await play(runner, [arrival("first"), arrival("second", 4), arrival("third", 5)])
+
+    answer = in_virtual_time(scenario)["second"]
+
+    assert answer.times.started_ns - answer.arrived_ns == 6 * MILLISECOND_NS
+    assert answer.times.ended_ns - answer.times.started_ns == SERVICE_NS
+    assert answer.batch_rows == 2
+
+
+def test_requests_of_one_turn_of_the_loop_share_a_batch():
+    async def scenario(loop):
+        runner, instance = make(loop)
+        async with serving(runner) as callers:
+            for name in "abc":
+                callers.create_task(ask(runner, arrival(name)))
+        return instance.batches
+
+    assert [[member.name for member in batch] for batch in in_virtual_time(scenario)] == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_caller_may_leave_at_any_turn_without_touching_its_mates(turns):
+    async def scenario(loop):
+        runner, _ = make(loop)
+        async with serving(runner) as callers:
+            leaver = callers.create_task(ask(runner, arrival("leaver")))
+            mate = callers.create_task(ask(runner, arrival("mate")))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            leaver.cancel()
+        return leaver.cancelled(), mate.result().result.name, runner.statistics()
+
+    left, mate, statistics = in_virtual_time(scenario)
+
+    assert left
+    assert mate == "mate"
+    assert (statistics.waiting_requests, statistics.reserved_requests, statistics.running_batches) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_caller_that_leaves_while_the_server_is_busy_frees_its_place(turns):
+    async def scenario(loop):
+        runner, instance = make(loop, max_requests=1)
+        async with serving(runner) as callers:
+            callers.create_task(ask(runner, arrival("running")))
+            await asyncio.sleep(0.001)
+            leaver = callers.create_task(ask(runner, arrival("leaver")))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            leaver.cancel()
+            await asyncio.sleep(0.001)
+            await ask(runner, arrival("next"))
+        return [member.name for batch in instance.batches for member in batch]
+
+    assert in_virtual_time(scenario) == ["running", "next"]
+
+
+def test_a_failing_batch_fails_its_members_and_nobody_else():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        async with serving(runner) as callers:
+            first = callers.create_task(ask(runner, arrival("first")))
+            await asyncio.sleep(0.001)
+            bad = [callers.create_task(_execute(runner, payload)) for payload in (ValueError("broken"), "mate")]
+            await asyncio.sleep(0.015)
+            last = callers.create_task(ask(runner, arrival("last")))
+        return first.result().result.name, [task.result() for task in bad], last.result().result.name
+
+    first, bad, last = in_virtual_time(scenario)
+
+    assert (first, last) == ("first", "last")
+    assert [str(error) for error in bad] == ["broken", "broken"]
+
+
+async def _execute(runner, payload):
+    with runner.reserve(1) as reservation:
+        try:
+            return await reservation.execute(payload)
+        except ValueError as error:
+            return error
+
+
+def test_a_deadline_answers_a_queued_caller_on_time():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        ended = {}
+
+        async def call(hasty):
+            with pytest.raises(DeadlineExceededError):
+                await ask(runner, hasty)
+            ended[hasty.name] = loop.time()
+
+        async with serving(runner) as callers:
+            callers.create_task(ask(runner, arrival("running")))
+            await asyncio.sleep(0.001)
+            for patience_ms in (3, 7):
+                hasty = arrival(f"{patience_ms}", patience_ns=patience_ms * MILLISECOND_NS)
+                callers.create_task(call(hasty))
+        return ended
+
+    assert in_virtual_time(scenario) == {"3": pytest.approx(0.004), "7": pytest.approx(0.008)}
+
+
+def test_a_deadline_answers_a_running_caller_on_time():
+    async def scenario(loop):
+        runner, instance = make(loop)
+        async with serving(runner):
+            with pytest.raises(DeadlineExceededError):
+                await ask(runner, arrival("hasty", patience_ns=2 * MILLISECOND_NS))
+            return loop.time(), len(instance.batches)
+
+    assert in_virtual_time(scenario) == (pytest.approx(0.002), 1)
+
+
+def test_a_deadline_that_passes_while_decoding_is_reported_at_execution():
+    async def scenario(loop):
+        runner, instance = make(loop)
+        async with serving(runner):
+            with runner.reserve(1, deadline_ns=MILLISECOND_NS) as reservation:
+                await asyncio.sleep(0.002)
+                with pytest.raises(DeadlineExceededError):
+                    await reservation.execute("late")
+        return instance.batches
+
+    assert in_virtual_time(scenario) == []
+
+
+def test_a_reservation_given_up_while_decoding_frees_its_place():
+    async def scenario(loop):
+        runner, _ = make(loop, max_requests=1)
+        async with serving(runner):
+            with runner.reserve(1), pytest.raises(QueueFullError):
+                runner.reserve(1)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            return (await ask(runner, arrival("next"))).result.name
+
+    assert in_virtual_time(scenario) == "next"
+
+
+def test_a_reservation_that_expired_and_is_given_up_leaves_no_trace():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        async with serving(runner):
+            with runner.reserve(1, deadline_ns=MILLISECOND_NS):
+                await asyncio.sleep(0.002)
+        return runner.statistics()
+
+    assert in_virtual_time(scenario).expired_requests == 1
+
+
+def test_a_reservation_is_good_for_one_execution():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        async with serving(runner):
+            with runner.reserve(1) as reservation:
+                await reservation.execute("once")
+                with pytest.raises(RuntimeError, match="one execution"):
+                    await reservation.execute("twice")
+
+    in_virtual_time(scenario)
+
+
+def test_draining_answers_everything_admitted_and_refuses_the_rest():
+    async def scenario(loop):
+        runner, _ = make(loop, max_batch_rows=1)
+        async with serving(runner) as callers:
+            tasks = [callers.create_task(ask(runner, arrival(name))) for name in "abc"]
+            await asyncio.sleep(0)
+            await runner.drain()
+            with pytest.raises(ShuttingDownError):
+                runner.reserve(1)
+            return [task.done() for task in tasks], loop.clock.now_ns()
+
+    assert in_virtual_time(scenario) == ([True] * 3, 3 * SERVICE_NS)
+
+
+def test_stopping_answers_what_is_still_held():
+    async def scenario(loop):
+        runner, _ = make(loop, max_batch_rows=1)
+        running = asyncio.ensure_future(runner.run())
+        await asyncio.sleep(0)
+        callers = [asyncio.ensure_future(ask(runner, arrival(name))) for name in ("running", "waiting")]
+        await asyncio.sleep(0.001)
+        running.cancel()
+        return await asyncio.gather(*callers, return_exceptions=True)
+
+    assert [type(error) for error in in_virtual_time(scenario)] == [ShuttingDownError] * 2
+
+
+def test_a_stopped_runner_refuses():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        async with serving(runner):
+            pass
+        with pytest.raises(ShuttingDownError):
+            runner.reserve(1)
+
+    in_virtual_time(scenario)
+
+
+def test_every_batch_is_reported():
+    async def scenario(loop):
+        reports = []
+        instance = SleepingInstance(loop.clock, lambda _rows: SERVICE_NS)
+        runner = Runner(
+            Scheduler(Greedy(), Limits(max_batch_rows=4)), [instance], loop.clock, loop.create_alarm, reports.append
+        )
+        async with serving(runner) as callers:
+            callers.create_task(ask(runner, arrival("a", rows=3)))
+            await asyncio.sleep(0.001)
+            for payload in ("b", ValueError("broken")):
+                callers.create_task(_execute(runner, payload))
+        return reports
+
+    good, bad = in_virtual_time(scenario)
+
+    assert (good.rows, good.requests, good.times.ended_ns - good.times.started_ns) == (3, 1, SERVICE_NS)
+    assert (bad.rows, bad.requests, bad.times) == (2, 2, None)
+
+
+def test_virtual_time_that_cannot_pass_is_an_error():
+    async def scenario(loop):
+        await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="stands still"):
+        in_virtual_time(scenario)
+
+
+def test_virtual_sleep_takes_exactly_its_time():
+    async def scenario(loop):
+        await asyncio.sleep(3600)
+        return loop.clock.now_ns()
+
+    assert in_virtual_time(scenario) == 3600 * SECOND_NS
