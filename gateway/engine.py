@@ -22,7 +22,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Cumulative counts at ascending upper bounds; `counts` has one more entry, for everything above the last bound."""
+    """Counts per bucket with ascending upper bounds; `counts` has one more entry, for everything above the last."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
@@ -68,6 +68,7 @@ class VersionStatistics:
         reserved_requests: Gauge: admitted requests whose images are being decoded.
         running_batches: Gauge: batches being executed.
         pending_requests: Gauge: requests admitted and not yet executing.
+        refused_requests: Requests that were not admitted (queue full, too many rows, shutting down).
         instances: Gauge: instances that take batches.
     """
 
@@ -92,6 +93,7 @@ class VersionStatistics:
     reserved_requests: int = 0
     running_batches: int = 0
     pending_requests: int = 0
+    refused_requests: int = 0
     instances: int = 0
 
 

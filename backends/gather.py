@@ -1,0 +1,122 @@
+"""From payloads to one dense batch and back: pure functions on arrays.
+
+`gather` copies every row once at most, `scatter` never copies: answers are views on the batch's outputs.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+
+from backends.errors import ExecutionError, WrongRowsError
+from models.inference import Array, Tensors
+
+
+def rows_of(payload: Tensors) -> int:
+    """Length of the batch dimension, which all tensors of a payload share.
+
+    Raises:
+        ExecutionError: Two tensors disagree, or there is no tensor with a batch dimension.
+    """
+    found = {array.shape[:1] for array in payload.values()}
+    if len(found) != 1 or () in found:
+        shapes = {name: array.shape for name, array in payload.items()}
+        raise ExecutionError(f"tensors of one request need the same first dimension, found shapes {shapes}")
+    return int(found.pop()[0])
+
+
+def padded_rows(rows: int, allowed: Sequence[int]) -> int:
+    """Rows that the executor is given for a batch of `rows`: the smallest allowed size that holds them.
+
+    Args:
+        rows: Rows in the batch.
+        allowed: Permitted sizes, ascending; empty means every size.
+
+    Raises:
+        ExecutionError: The batch is larger than the largest allowed size.
+    """
+    if not allowed:
+        return rows
+    index = bisect_left(allowed, rows)
+    if index == len(allowed):
+        raise ExecutionError(f"batch has {rows} rows, the largest allowed size is {allowed[-1]}")
+    return allowed[index]
+
+
+def dense(payload: Tensors) -> Tensors:
+    """The payload with every tensor contiguous and aligned; arrays that already are stay themselves, uncopied."""
+    if all(_is_dense(array) for array in payload.values()):
+        return payload
+    # Tensors cut out of a request body may start at any byte; engines may assume aligned elements.
+    return {
+        name: array if _is_dense(array) else np.array(array, order="C", copy=True) for name, array in payload.items()
+    }
+
+
+def gather(batch: Sequence[Tensors], executed_rows: int) -> Tensors:
+    """Join payloads along the batch dimension and pad them to `executed_rows` by repeating the last row.
+
+    Args:
+        batch: At least one payload; all with the same names, element types and row shapes, arrays of shape
+            (rows of the payload, *row shape). Not modified.
+        executed_rows: Rows of the result, at least those of the payloads.
+
+    Returns:
+        Arrays of shape (executed_rows, *row shape). For a single payload without padding these are its own arrays.
+
+    Raises:
+        ExecutionError: The payloads cannot share a batch, hold no row, or more rows than `executed_rows`.
+    """
+    rows = sum(map(rows_of, batch))
+    if not 0 < rows <= executed_rows:
+        raise ExecutionError(f"batch has {rows} rows, expected at least 1 and at most {executed_rows}")
+    first = batch[0]
+    if len(batch) == 1 and rows == executed_rows:
+        return dense(first)
+    for position, payload in enumerate(batch):
+        if payload.keys() != first.keys():
+            raise ExecutionError(
+                f"request {position} of the batch has tensors {sorted(payload)}, the first has {sorted(first)}"
+            )
+    return {name: _join(name, [payload[name] for payload in batch], rows, executed_rows) for name in first}
+
+
+def scatter(outputs: Tensors, rows_per_payload: Sequence[int], executed_rows: int) -> list[Tensors]:
+    """Cut a batch's outputs into one view per payload, in order; padding rows at the end belong to nobody.
+
+    Args:
+        outputs: Arrays of shape (executed_rows, *item).
+        rows_per_payload: Rows of each payload of the batch; their sum is at most `executed_rows`.
+        executed_rows: Rows that the executor was given.
+
+    Raises:
+        WrongRowsError: An output has another number of rows than the executor was given.
+    """
+    for name, array in outputs.items():
+        found_rows = array.shape[0] if array.ndim else 0
+        if found_rows != executed_rows:
+            raise WrongRowsError(output=name, expected_rows=executed_rows, found_rows=found_rows)
+    if len(rows_per_payload) == 1 and rows_per_payload[0] == executed_rows:
+        return [outputs]
+    results: list[Tensors] = []
+    start = 0
+    for rows in rows_per_payload:
+        results.append({name: array[start : start + rows] for name, array in outputs.items()})
+        start += rows
+    return results
+
+
+def _is_dense(array: Array) -> bool:
+    return array.flags.c_contiguous and array.flags.aligned
+
+
+def _join(name: str, arrays: Sequence[Array], rows: int, executed_rows: int) -> Array:
+    joined: Array = np.empty((executed_rows, *arrays[0].shape[1:]), arrays[0].dtype)
+    try:
+        # Exact types only: a silent cast or broadcast would answer somebody with numbers they did not send.
+        np.concatenate(arrays, out=joined[:rows], casting="no")
+    except (TypeError, ValueError) as error:
+        kinds = sorted({f"{array.dtype} {array.shape[1:]}" for array in arrays})
+        raise ExecutionError(f"rows of tensor '{name}' cannot share a batch: found {', '.join(kinds)}") from error
+    joined[rows:] = joined[rows - 1]
+    return joined

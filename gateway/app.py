@@ -1,0 +1,122 @@
+"""The root ASGI application: bare ASGI for the hot v2 paths, FastAPI for everything else."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.classify import ClassifySurface, create_router, error_response
+from gateway.engine import Engine
+from gateway.metrics import CONTENT_TYPE, render_metrics
+from gateway.v2.openapi import V2_PATHS
+
+
+class Gateway:
+    """Sends a request to its surface. After `say_goodbye` every answer also asks the client to close its connection.
+
+    Args:
+        v2: What answers ``/v2`` and everything below it.
+        rest: What answers all other paths.
+    """
+
+    def __init__(self, v2: ASGIApp, rest: ASGIApp) -> None:
+        self._v2 = v2
+        self._rest = rest
+        self._leaving = False
+
+    def say_goodbye(self) -> None:
+        """The server is about to stop: clients should open their next connection elsewhere."""
+        self._leaving = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self._leaving:
+            send = _closing(send)
+        path: str = scope.get("path", "")
+        if scope["type"] == "http" and path.startswith("/v2") and path[3:4] in {"", "/"}:
+            await self._v2(scope, receive, send)
+        else:
+            await self._rest(scope, receive, send)
+
+
+def _closing(send: Send) -> Send:
+    async def send_and_close(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await send(message)
+
+    return send_and_close
+
+
+def create_rest_app(engine: Engine, classify: ClassifySurface, version: str) -> FastAPI:
+    """Classification, the list of models, OpenAPI."""
+    app = FastAPI(
+        title="Shoal",
+        version=version,
+        description="An inference gateway for image classification. The v2 protocol is Triton's.",
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.include_router(create_router(classify))
+
+    @app.get("/", summary="Where to go from here", tags=["server"])
+    async def index() -> dict[str, str]:
+        return {"name": "shoal", "version": version, "classify": "/classify", "models": "/models", "docs": "/docs"}
+
+    @app.get("/models", summary="All models with their versions", tags=["server"])
+    async def models() -> list[dict[str, object]]:
+        return [describe_model(engine, name) for name in engine.model_names()]
+
+    @app.exception_handler(HTTPException)
+    async def answer_http_error(_request: Request, error: HTTPException) -> Response:
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def answer_defect(_request: Request, error: Exception) -> Response:
+        return error_response(error)
+
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI documents this way of extending it
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document with the paths that it does not route."""
+    document: dict[str, Any] = FastAPI.openapi(app)
+    document["paths"].update(V2_PATHS)
+    return document
+
+
+def describe_model(engine: Engine, name: str) -> dict[str, object]:
+    """One model as ``/models`` shows it."""
+    versions = engine.ready_versions(name)
+    if not versions:
+        return {"name": name, "versions": [], "ready": False}
+    spec = engine.model(name)
+    return {
+        "name": name,
+        "versions": [str(version) for version in versions],
+        "ready": engine.is_model_ready(name),
+        "backend": spec.backend,
+        "policy": spec.batching.policy,
+        "max_batch_size": spec.max_batch_rows,
+        "instances": sum(group.count * max(1, len(group.gpus)) for group in spec.instance_groups),
+        "classifies_images": spec.preprocessing is not None,
+    }
+
+
+def create_metrics_app(registry: CollectorRegistry) -> ASGIApp:
+    """``GET /metrics`` on a port of its own, so that scraping needs no access to the models."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/metrics":
+            response: Response = Response("the metrics are at /metrics\n", 404, media_type="text/plain")
+        elif scope["method"] not in {"GET", "HEAD"}:
+            response = Response(status_code=405)
+        else:
+            response = Response(render_metrics(registry), headers={"content-type": CONTENT_TYPE})
+        await response(scope, receive, send)
+
+    return app

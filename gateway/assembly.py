@@ -1,0 +1,209 @@
+"""The composition root: builds every part, owns the process's tasks, its signals and the order of shutting down."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from importlib.metadata import version as package_version
+from typing import Any, TypeVar
+
+from backends.cpu_budget import available_cores
+from backends.errors import BackendError
+from batching.alarm import create_alarm
+from batching.clock import MonotonicClock
+from batching.runner import Runner
+from gateway.app import Gateway, create_metrics_app, create_rest_app
+from gateway.classify import ClassifyLimits, ClassifySurface
+from gateway.decoding import ThreadDecoder
+from gateway.http_server import HttpServer, PortInUseError, bind
+from gateway.loading import Loaded, loaded_models, read_repositories
+from gateway.metrics import create_registry
+from gateway.request_log import LoggedService
+from gateway.service import InferenceService
+from gateway.settings import Settings
+from gateway.v2.app import V2Limits, V2Surface
+from models.errors import ModelsError
+from models.images.header import ImageLimits
+from models.inference import Tensors
+
+T = TypeVar("T")
+OnReady = Callable[[str], Coroutine[Any, Any, None]]
+
+_log = logging.getLogger(__name__)
+
+VERSION = package_version("shoal")
+
+
+class StartupError(Exception):
+    """The server cannot start; the message lists what to mend."""
+
+
+EXPECTED_ERRORS = (StartupError, PortInUseError, BackendError, ModelsError)
+"""What `serve` raises when the world is not as it should be; the message says it all."""
+
+
+class Stop:
+    """The wish to stop: a first signal asks for it, a second one forces it."""
+
+    def __init__(self) -> None:
+        self.wanted = asyncio.Event()
+        self.forced = asyncio.Event()
+        self.politely = False  # a load balancer must be given time to notice
+
+    def on_signal(self, number: signal.Signals) -> None:
+        """SIGTERM comes from an orchestrator, SIGINT from somebody at a keyboard."""
+        if self.wanted.is_set():
+            self.forced.set()
+        self.politely = number is signal.SIGTERM
+        self.wanted.set()
+
+
+async def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
+    """Serve until SIGINT or SIGTERM, then drain.
+
+    Args:
+        settings: Everything that can be set.
+        on_ready: Called once with the server's URL when it is ready.
+
+    Raises:
+        StartupError: A model cannot be loaded, and `exit_on_error` is set.
+        RepositoryError: A repository cannot be read.
+        PortInUseError: An address cannot be bound.
+    """
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.on_signal, number)
+    clock = MonotonicClock()
+    async with AsyncExitStack() as stack:
+        threads = available_cores()
+        limits = ImageLimits(
+            max_bytes=settings.max_image_bytes,
+            max_side_pixels=settings.max_image_side,
+            max_pixels=settings.max_image_pixels,
+        )
+        decoder = ThreadDecoder(threads, limits)
+        stack.callback(decoder.close)
+        codec_pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="codec"))
+        entries = await asyncio.to_thread(read_repositories, settings)
+        loaded = await stack.enter_async_context(
+            loaded_models(entries, settings, decoder, clock, lambda ring: create_alarm(loop, clock, ring))
+        )
+        _check(loaded, settings)
+        service = _create_service(loaded, settings, clock)
+        await _run(settings, service, loaded, codec_pool, stop, on_ready)
+
+
+def _check(loaded: Loaded, settings: Settings) -> None:
+    for problem in loaded.problems:
+        _log.error("%s", problem)
+    if loaded.problems and settings.exit_on_error:
+        count = len(loaded.problems)
+        raise StartupError(
+            f"{count} {'problem' if count == 1 else 'problems'} while loading models, listed above; "
+            "mend them, or start with --exit-on-error=false to serve the others"
+        )
+
+
+def _create_service(loaded: Loaded, settings: Settings, clock: MonotonicClock) -> InferenceService:
+    if not settings.log_requests:
+        return InferenceService(loaded.models, loaded.failed, strict_readiness=settings.strict_readiness)
+    service = LoggedService(loaded.models, loaded.failed, strict_readiness=settings.strict_readiness)
+    service.clock = clock
+    return service
+
+
+def create_gateway(service: InferenceService, settings: Settings, codec_pool: ThreadPoolExecutor) -> Gateway:
+    """The root application over an engine."""
+
+    def offload(function: Callable[[], T]) -> Awaitable[T]:
+        return asyncio.get_running_loop().run_in_executor(codec_pool, function)
+
+    v2 = V2Surface(
+        service,
+        V2Limits(max_body_bytes=settings.http_max_input_size),
+        offload=offload,
+        server_name=settings.id,
+        server_version=VERSION,
+    )
+    limits = ClassifyLimits(max_body_bytes=settings.http_max_input_size, max_images=settings.max_images)
+    return Gateway(v2, create_rest_app(service, ClassifySurface(service, limits, offload=offload), VERSION))
+
+
+async def _run(
+    settings: Settings,
+    service: InferenceService,
+    loaded: Loaded,
+    codec_pool: ThreadPoolExecutor,
+    stop: Stop,
+    on_ready: OnReady | None,
+) -> None:
+    gateway = create_gateway(service, settings, codec_pool)
+    server = HttpServer(
+        gateway, bind(settings.http_address, settings.http_port, "--http-port"), settings.exit_timeout_secs
+    )
+    metrics = _create_metrics_server(settings, service)
+    runners = [served.runner for versions in loaded.models.values() for served in versions.values()]
+    async with asyncio.TaskGroup() as tasks:
+        helpers = [tasks.create_task(runner.run()) for runner in runners]
+        serving = tasks.create_task(server.run_until_stopped())
+        if metrics is not None:
+            tasks.create_task(metrics.run_until_stopped())
+        await server.listening.wait()
+        url = _url(settings.http_address, server.port)
+        _log.info("listening", extra={"fields": {"url": url, "metrics_port": metrics.port if metrics else None}})
+        if on_ready is not None:
+            helpers.append(tasks.create_task(on_ready(url)))
+        await stop.wanted.wait()
+        service.stop_being_ready()
+        gateway.say_goodbye()
+        await _drain(settings, server, serving, runners, stop)
+        for task in helpers:
+            task.cancel()
+        if metrics is not None:
+            metrics.stop()
+    _log.info("stopped")
+
+
+async def _drain(
+    settings: Settings,
+    server: HttpServer,
+    serving: asyncio.Task[None],
+    runners: Sequence[Runner[Tensors, Tensors]],
+    stop: Stop,
+) -> None:
+    """Go on answering for the lead time, then close the listener and wait for what is still running."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(settings.drain_lead_secs if stop.politely else 0):
+            await stop.forced.wait()
+    _log.info("draining", extra={"fields": {"at_most_s": settings.exit_timeout_secs}})
+    server.stop()
+    drained = asyncio.ensure_future(_drained(serving, runners))  # noqa: TID251 - awaited below
+    forced = asyncio.ensure_future(stop.forced.wait())  # noqa: TID251 - awaited below
+    await asyncio.wait((drained, forced), timeout=settings.exit_timeout_secs, return_when=asyncio.FIRST_COMPLETED)
+    if not drained.done():
+        _log.warning("requests are still running and are given up")
+        server.force()
+    for task in (drained, forced):
+        task.cancel()
+    await asyncio.wait((drained, forced))
+
+
+async def _drained(serving: asyncio.Task[None], runners: Sequence[Runner[Tensors, Tensors]]) -> None:
+    await asyncio.wait((serving,))
+    for runner in runners:
+        await runner.drain()
+
+
+def _create_metrics_server(settings: Settings, service: InferenceService) -> HttpServer | None:
+    if not settings.allow_metrics:
+        return None
+    listener = bind(settings.http_address, settings.metrics_port, "--metrics-port")
+    return HttpServer(create_metrics_app(create_registry(service)), listener, 1.0)
+
+
+def _url(address: str, port: int) -> str:
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"

@@ -1,0 +1,175 @@
+"""``POST /classify``: a photograph in, labels out."""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from gateway.asgi import Headers, Offload, read_body, unless_disconnected
+from gateway.classify_codec import (
+    DEFAULT_TOP_K,
+    MAX_TOP_K,
+    ClassifyBody,
+    error_row,
+    error_text,
+    parse_body,
+    parse_top_k,
+    render_response,
+    server_timing,
+)
+from gateway.engine import Engine
+from gateway.errors import INTERNAL
+from models.errors import InvalidRequestError
+from models.inference import ClassifyRequest
+
+_log = logging.getLogger(__name__)
+
+_INLINE_BYTES = 64 << 10  # a larger JSON or form body is parsed in a thread
+
+_PREDICTION = {
+    "type": "object",
+    "properties": {"class": {"type": "integer"}, "label": {"type": "string"}, "probability": {"type": "number"}},
+}
+_OPENAPI: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "image/*": {"schema": {"type": "string", "format": "binary"}},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"image": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+                }
+            },
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["images"],
+                    "properties": {
+                        "images": {
+                            "type": "array",
+                            "items": {"type": "string", "description": "base64 or a data URL"},
+                        },
+                        "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "default": DEFAULT_TOP_K},
+                    },
+                }
+            },
+        },
+    },
+    "responses": {
+        "200": {
+            "description": "Predictions, most probable first; for several images a list of such lists",
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "properties": {
+                            "model": {"type": "string"},
+                            "version": {"type": "string"},
+                            "predictions": {"type": "array", "items": _PREDICTION},
+                            "timing_ms": {"type": "object", "additionalProperties": {"type": "number"}},
+                        },
+                    }
+                }
+            },
+        },
+        "413": {"description": "Too large, found before decoding"},
+        "415": {"description": "Not an image of an accepted format"},
+        "422": {"description": "Damaged image, or no image to classify"},
+        "429": {"description": "The queue is full; try again after Retry-After seconds"},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifyLimits:
+    """Limits of the surface: bytes of a body, images of a request."""
+
+    max_body_bytes: int = 64 << 20
+    max_images: int = 64
+
+
+class ClassifySurface:
+    """Parses bodies, asks the engine, renders answers."""
+
+    def __init__(self, engine: Engine, limits: ClassifyLimits, *, offload: Offload) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._offload = offload
+
+    async def answer(self, request: Request, model: str | None, version: int | None, top_k: str | None) -> Response:
+        """One HTTP request; every error becomes its JSON answer."""
+        try:
+            return await self._answer(request, model, version, top_k)
+        except Exception as error:  # noqa: BLE001 - answered, and logged if it is a defect
+            return error_response(error)
+
+    async def _answer(self, request: Request, model: str | None, version: int | None, top_k: str | None) -> Response:
+        wanted = None if top_k is None else parse_top_k(top_k)
+        headers: Headers = dict(request.scope["headers"])
+        chunks = await read_body(request.receive, headers, self._limits.max_body_bytes)
+        if chunks is None:
+            return Response(status_code=499)  # nobody is there to read it
+        body = await self._parse(b"".join(chunks), headers.get(b"content-type", b""))
+        call = ClassifyRequest(
+            model=model,
+            version=version,
+            images=body.images,
+            top_k=wanted or body.top_k or DEFAULT_TOP_K,
+            request_id=headers.get(b"x-request-id", b"").decode("latin-1")[:128],
+        )
+        response = await unless_disconnected(self._engine.classify(call), request.receive)
+        if response is None:
+            return Response(status_code=499)
+        status, content = render_response(response)
+        reply = Response(content, status, media_type="application/json")
+        reply.headers["Server-Timing"] = server_timing(response.timing)
+        _add_retry_after(reply, next((result for result in response.results if isinstance(result, Exception)), None))
+        return reply
+
+    async def _parse(self, data: bytes, content_type: bytes) -> ClassifyBody:
+        parse = partial(parse_body, data, content_type)
+        body = parse() if len(data) <= _INLINE_BYTES else await self._offload(parse)
+        if len(body.images) > self._limits.max_images:
+            raise InvalidRequestError(
+                f"the request has {len(body.images)} images, expected at most {self._limits.max_images}; send several"
+            )
+        return body
+
+
+def error_response(error: Exception) -> Response:
+    """The JSON answer to an error; a defect of the program is logged and not shown."""
+    row = error_row(error)
+    if row is INTERNAL:
+        _log.error("request failed", exc_info=error)
+    reply = JSONResponse({"error": error_text(error)}, row.status)
+    _add_retry_after(reply, error)
+    return reply
+
+
+def _add_retry_after(reply: Response, error: Exception | None) -> None:
+    if error is not None and reply.status_code >= 400:
+        retry_after_s = error_row(error).retry_after_s
+        if retry_after_s is not None:
+            reply.headers["Retry-After"] = str(retry_after_s)
+
+
+def create_router(surface: ClassifySurface) -> APIRouter:
+    """The routes; the bodies are read raw, so FastAPI only documents them."""
+    router = APIRouter(tags=["classify"])
+    top_k = Query(description=f"classes per image, 1 to {MAX_TOP_K}; default {DEFAULT_TOP_K}")
+
+    @router.post("/classify", summary="Classify images with the server's only classifier", openapi_extra=_OPENAPI)
+    async def classify(request: Request, top_k: Annotated[str | None, top_k] = None) -> Response:
+        return await surface.answer(request, None, None, top_k)
+
+    @router.post("/classify/{model}", summary="Classify images with one model", openapi_extra=_OPENAPI)
+    async def classify_with(
+        request: Request, model: Annotated[str, Path()], top_k: Annotated[str | None, top_k] = None
+    ) -> Response:
+        return await surface.answer(request, model, None, top_k)
+
+    return router

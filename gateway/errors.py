@@ -1,0 +1,125 @@
+"""One table a surface: which HTTP status and reason word each error gets.
+
+Errors are looked up along their class's MRO, so a row covers the subclasses that have none of their own. The bases of
+the error trees have no row on purpose: a new kind of error must be given one, and a test says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from backends.errors import BackendError
+from batching.core.errors import (
+    DeadlineExceededError,
+    PolicyError,
+    QueueFullError,
+    ShuttingDownError,
+    TooManyRowsError,
+)
+from models.errors import (
+    BrokenImageError,
+    ConfigError,
+    ImageTooLargeError,
+    InvalidRequestError,
+    MalformedRequestError,
+    ModelNotFoundError,
+    NotClassifierError,
+    NoVersionError,
+    RepositoryError,
+    UnsupportedImageError,
+    VersionNotFoundError,
+    VersionNotReadyError,
+)
+
+
+class GatewayError(Exception):
+    """Base of the errors of this package: what a surface refuses before the engine is asked."""
+
+
+class RequestTooLargeError(GatewayError):
+    """The request body, or what it unpacks to, is over the limit.
+
+    Attributes:
+        limit_bytes: The limit.
+    """
+
+    def __init__(self, *, found: str, limit_bytes: int) -> None:
+        super().__init__(
+            f"request is too large: found {found}, the limit is {limit_bytes} bytes. "
+            "Use --http-max-input-size to raise the limit."
+        )
+        self.limit_bytes = limit_bytes
+
+
+class UnsupportedEncodingError(GatewayError):
+    """The request body's Content-Encoding is not one that is understood.
+
+    Attributes:
+        found: The header's value.
+    """
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"Unsupported compression type: found '{found}', expected one of gzip, deflate, identity")
+        self.found = found
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """How one kind of error is answered.
+
+    Attributes:
+        status: HTTP status code.
+        reason: One word for logs, metrics and bodies.
+        retry_after_s: Value of Retry-After, or None for no such header.
+    """
+
+    status: int
+    reason: str
+    retry_after_s: int | None = None
+
+
+ErrorTable = Mapping[type[BaseException], ErrorRow]
+
+INTERNAL = ErrorRow(500, "internal")
+"""For defects of the program: the text stays in the log."""
+
+V2_ERRORS: ErrorTable = {
+    MalformedRequestError: ErrorRow(400, "malformed"),
+    InvalidRequestError: ErrorRow(400, "invalid"),
+    NotClassifierError: ErrorRow(400, "not_classifier"),
+    RequestTooLargeError: ErrorRow(413, "too_large"),
+    UnsupportedEncodingError: ErrorRow(501, "unsupported_encoding"),
+    UnsupportedImageError: ErrorRow(415, "unsupported_image"),
+    BrokenImageError: ErrorRow(422, "broken_image"),
+    ImageTooLargeError: ErrorRow(413, "image_too_large"),
+    ModelNotFoundError: ErrorRow(404, "not_found"),
+    VersionNotFoundError: ErrorRow(404, "not_found"),
+    NoVersionError: ErrorRow(404, "not_found"),
+    VersionNotReadyError: ErrorRow(503, "not_ready"),
+    QueueFullError: ErrorRow(503, "queue_full"),
+    DeadlineExceededError: ErrorRow(503, "deadline"),
+    TooManyRowsError: ErrorRow(400, "too_many_rows"),
+    ShuttingDownError: ErrorRow(503, "shutting_down"),
+    BackendError: ErrorRow(500, "backend"),
+    ConfigError: ErrorRow(500, "configuration"),
+    RepositoryError: ErrorRow(500, "repository"),
+    PolicyError: INTERNAL,
+}
+
+CLASSIFY_ERRORS: ErrorTable = {
+    **V2_ERRORS,
+    UnsupportedEncodingError: ErrorRow(415, "unsupported_encoding"),
+    QueueFullError: ErrorRow(429, "queue_full", retry_after_s=1),
+    DeadlineExceededError: ErrorRow(504, "deadline"),
+    TooManyRowsError: ErrorRow(422, "too_many_rows"),
+    VersionNotReadyError: replace(V2_ERRORS[VersionNotReadyError], retry_after_s=1),
+    ShuttingDownError: replace(V2_ERRORS[ShuttingDownError], retry_after_s=1),
+}
+
+
+def find_row(table: ErrorTable, error_type: type[BaseException]) -> ErrorRow | None:
+    """The row of the nearest class in the MRO, or None for an error that nobody declared."""
+    for ancestor in error_type.__mro__:
+        row = table.get(ancestor)
+        if row is not None:
+            return row
+    return None

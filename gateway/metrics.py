@@ -1,0 +1,123 @@
+"""Prometheus text from the engine's statistics, made when it is asked for."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from gateway.engine import Duration, Engine, Histogram, VersionStatistics
+
+LABELS = ("model", "version")
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_Read = Callable[[VersionStatistics], float]
+
+
+def _microseconds(duration: Duration) -> float:
+    return duration.ns // 1000
+
+
+# Triton's names and meanings: a dashboard made for Triton works unchanged.
+TRITON_COUNTERS: dict[str, tuple[str, _Read]] = {
+    "nv_inference_request_success": ("Successful inference requests", lambda s: s.success.count),
+    "nv_inference_count": ("Inferences performed: rows, without padding", lambda s: s.inference_count),
+    "nv_inference_exec_count": ("Model executions: batches", lambda s: s.execution_count),
+    "nv_inference_request_duration_us": ("Request time", lambda s: _microseconds(s.success)),
+    "nv_inference_queue_duration_us": ("Time in the queue", lambda s: _microseconds(s.queue)),
+    "nv_inference_compute_input_duration_us": ("Time gathering inputs", lambda s: _microseconds(s.compute_input)),
+    "nv_inference_compute_infer_duration_us": ("Time executing", lambda s: _microseconds(s.compute_infer)),
+    "nv_inference_compute_output_duration_us": ("Time scattering outputs", lambda s: _microseconds(s.compute_output)),
+}
+GAUGES: dict[str, tuple[str, _Read]] = {
+    "nv_inference_pending_request_count": ("Requests awaiting execution", lambda s: s.pending_requests),
+    "shoal_queue_requests": ("Requests in the queue", lambda s: s.waiting_requests),
+    "shoal_queue_rows": ("Rows in the queue", lambda s: s.waiting_rows),
+    "shoal_reserved_requests": ("Admitted requests that are being decoded", lambda s: s.reserved_requests),
+    "shoal_running_batches": ("Batches being executed", lambda s: s.running_batches),
+    "shoal_instances": ("Instances that take batches", lambda s: s.instances),
+}
+
+
+class EngineCollector(Collector):
+    """Reads one snapshot a scrape."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        statistics = self._engine.statistics()
+        yield from _triton(statistics)
+        yield from _gauges(statistics)
+        yield from _shoal(statistics)
+        yield GaugeMetricFamily("shoal_ready", "Whether the server is ready", value=float(self._engine.is_ready()))
+
+
+def _labels(entry: VersionStatistics) -> list[str]:
+    return [entry.model, str(entry.version)]
+
+
+def _triton(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
+    for name, (text, read) in TRITON_COUNTERS.items():
+        metric = Metric(name, text, "counter")
+        for entry in statistics:
+            metric.add_sample(name, dict(zip(LABELS, _labels(entry), strict=True)), read(entry))
+        yield metric
+    failures = Metric("nv_inference_request_failure", "Failed inference requests by reason", "counter")
+    for entry in statistics:
+        for reason, count in entry.failures.items():
+            labels = {**dict(zip(LABELS, _labels(entry), strict=True)), "reason": reason}
+            failures.add_sample("nv_inference_request_failure", labels, count)
+    yield failures
+
+
+def _gauges(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
+    for name, (text, read) in GAUGES.items():
+        metric = GaugeMetricFamily(name, text, labels=LABELS)
+        for entry in statistics:
+            metric.add_metric(_labels(entry), read(entry))
+        yield metric
+
+
+def _shoal(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
+    refused = CounterMetricFamily("shoal_refused_requests", "Requests that were not admitted", labels=LABELS)
+    closed = CounterMetricFamily("shoal_batches_closed", "Batches by why they were closed", labels=(*LABELS, "reason"))
+    sizes = HistogramMetricFamily("shoal_batch_rows", "Rows per executed batch", labels=LABELS)
+    stages = HistogramMetricFamily("shoal_stage_seconds", "Time of a request by stage", labels=(*LABELS, "stage"))
+    for entry in statistics:
+        refused.add_metric(_labels(entry), entry.refused_requests)
+        for reason, count in entry.close_reasons.items():
+            closed.add_metric([*_labels(entry), reason], count)
+        sizes.add_metric(_labels(entry), _buckets(entry.batch_rows), entry.batch_rows.total)
+        for stage, histogram in entry.stages.items():
+            stages.add_metric([*_labels(entry), stage], _buckets(histogram), histogram.total)
+    yield from (refused, closed, sizes, stages)
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Prometheus' cumulative buckets."""
+    buckets = []
+    below = 0.0
+    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+        below += count
+        buckets.append(("+Inf" if bound == float("inf") else str(bound), below))
+    return buckets
+
+
+_TRITON_HEADER = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)
+
+
+def render_metrics(registry: CollectorRegistry) -> bytes:
+    """The text. The client library gives every counter the suffix `_total`, which Triton's names do not have."""
+    return _TRITON_HEADER.sub(rb"\1 ", generate_latest(registry))
+
+
+def create_registry(engine: Engine) -> CollectorRegistry:
+    """A registry of this engine alone, apart from the process-wide default."""
+    registry = CollectorRegistry()
+    registry.register(EngineCollector(engine))
+    return registry

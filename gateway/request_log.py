@@ -1,0 +1,53 @@
+"""The engine with one log line a request."""
+
+import logging
+
+from typing_extensions import override
+
+from batching.clock import MILLISECOND_NS, Clock
+from gateway.service import InferenceService
+from models.inference import ClassifyRequest, ClassifyResponse, InferRequest, InferResponse
+
+_log = logging.getLogger("shoal.request")
+
+Fields = dict[str, object]
+
+
+class LoggedService(InferenceService):
+    """Says for every request what was asked, by which version it was answered and how long it took."""
+
+    clock: Clock
+
+    @override
+    async def infer(self, request: InferRequest) -> InferResponse:
+        fields: Fields = {"call": "infer", "model": request.model, "request_id": request.request_id}
+        started_ns = self.clock.now_ns()
+        try:
+            response = await super().infer(request)
+            fields |= {"version": response.version, "batch_rows": response.timing.batch_rows, "outcome": "ok"}
+        except BaseException as error:
+            fields |= {"version": request.version, "outcome": type(error).__name__}
+            raise
+        finally:
+            self._write(fields, started_ns)
+        return response
+
+    @override
+    async def classify(self, request: ClassifyRequest) -> ClassifyResponse:
+        fields: Fields = {"call": "classify", "images": len(request.images), "request_id": request.request_id}
+        started_ns = self.clock.now_ns()
+        try:
+            response = await super().classify(request)
+            bad = [type(result).__name__ for result in response.results if isinstance(result, Exception)]
+            fields |= {"model": response.model, "version": response.version, "outcome": ",".join(bad) or "ok"}
+            fields["batch_rows"] = response.timing.batch_rows
+        except BaseException as error:
+            fields |= {"model": request.model, "version": request.version, "outcome": type(error).__name__}
+            raise
+        finally:
+            self._write(fields, started_ns)
+        return response
+
+    def _write(self, fields: Fields, started_ns: int) -> None:
+        fields["total_ms"] = round((self.clock.now_ns() - started_ns) / MILLISECOND_NS, 3)
+        _log.info("request", extra={"fields": fields})

@@ -1,0 +1,206 @@
+"""One model version that answers: its queue, its instances, its counters."""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from backends.errors import BackendError
+from backends.pool import InstancePool
+from batching.alarm import Alarm
+from batching.clock import Clock
+from batching.core.errors import BatchingError, DeadlineExceededError, TooManyRowsError
+from batching.core.limits import Limits
+from batching.core.policy import Policy
+from batching.core.scheduler import Scheduler
+from batching.policies.greedy import Greedy
+from batching.policies.triton import TritonPrefetch, TritonSettings
+from batching.runner import Answer, Reservation, Runner
+from gateway.decoding import Decoder
+from gateway.engine import VersionStatistics
+from gateway.recorder import Recorder
+from models.errors import ImageError
+from models.inference import Tensors, Timing
+from models.preprocessing import Preprocessing
+from models.spec import ModelSpec, Oversize
+
+Answers = Sequence[Answer[Tensors]]
+
+
+class Served:
+    """A loaded version. Made and run by the assembly, called by the service.
+
+    Args:
+        spec: What is served.
+        pool: Its started instances.
+        decoder: For encoded images.
+        clock: The clock of all times.
+        create_alarm: For the runner.
+        default_timeout_ns: Time that requests may take which bring no timeout of their own.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        pool: InstancePool,
+        decoder: Decoder,
+        clock: Clock,
+        create_alarm: Callable[[Callable[[], None]], Alarm],
+        default_timeout_ns: int,
+    ) -> None:
+        self.spec = spec
+        self._decoder = decoder
+        self._clock = clock
+        self._default_timeout_ns = default_timeout_ns
+        self._recorder = Recorder()
+        self._varies = any(tensor.has_variable_dims or tensor.optional for tensor in spec.inputs)
+        # Chunks of one large request that may be queued at once: enough to keep the instances busy and no more, so
+        # that small requests get their turn in between.
+        self._chunks_at_once = 1 + len(pool.instances)
+        self.runner: Runner[Tensors, Tensors] = Runner(
+            Scheduler(create_policy(spec), create_limits(spec)),
+            pool.instances,
+            clock,
+            create_alarm,
+            self._recorder.batch,
+        )
+
+    async def infer(self, inputs: Tensors, rows: int, timeout_ns: int | None) -> tuple[Tensors, Timing]:
+        """Run ready tensors; a request above the largest batch is cut into chunks if the model says so."""
+        started_ns = self._clock.now_ns()
+        try:
+            deadline_ns = self._deadline_ns(started_ns, timeout_ns)
+            if rows <= self.spec.largest_batch_rows:
+                with self.runner.reserve(
+                    rows, deadline_ns=deadline_ns, shape_key=self._shape_key(inputs)
+                ) as reservation:
+                    answers: Answers = (await reservation.execute(inputs),)
+            else:
+                answers = await self._infer_chunks(inputs, rows, deadline_ns)
+        except BaseException as error:
+            self._count_failure(error, started_ns)
+            raise
+        return _join(answers), self._succeed(rows, answers, started_ns)
+
+    async def infer_image(self, image: bytes, how: Preprocessing, timeout_ns: int | None) -> tuple[Tensors, Timing]:
+        """Admit, decode and run one encoded image as a row of the only input. Raises ImageError for a bad one."""
+        started_ns = self._clock.now_ns()
+        try:
+            with self.runner.reserve(1, deadline_ns=self._deadline_ns(started_ns, timeout_ns)) as reservation:
+                row = await self._decoder.decode(image, how)
+                decode_ns = self._clock.now_ns() - started_ns
+                answer = await reservation.execute({self.spec.inputs[0].name: row[np.newaxis]})
+        except BaseException as error:
+            self._count_failure(error, started_ns)
+            raise
+        return answer.result, self._succeed(1, (answer,), started_ns, decode_ns)
+
+    def statistics(self) -> VersionStatistics:
+        """A snapshot."""
+        return self._recorder.snapshot(self.spec.name, self.spec.version, self.runner.statistics())
+
+    async def _infer_chunks(self, inputs: Tensors, rows: int, deadline_ns: int) -> Answers:
+        """Admit all chunks or none; execute a few at a time, in order; the first error ends the others."""
+        self._check_oversize(rows)
+        size = self.spec.largest_batch_rows
+        chunks = [
+            {name: tensor[start : start + size] for name, tensor in inputs.items()} for start in range(0, rows, size)
+        ]
+        turn = asyncio.Semaphore(self._chunks_at_once)
+
+        async def execute(reservation: Reservation[Tensors, Tensors], chunk: Tensors) -> Answer[Tensors]:
+            async with turn:
+                return await reservation.execute(chunk)
+
+        with ExitStack() as stack:
+            key = self._shape_key(inputs)
+            reservations = [
+                stack.enter_context(
+                    self.runner.reserve(min(size, rows - start), deadline_ns=deadline_ns, shape_key=key)
+                )
+                for start in range(0, rows, size)
+            ]
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(execute(*pair)) for pair in zip(reservations, chunks, strict=True)]
+            except* (BatchingError, BackendError) as errors:
+                raise errors.exceptions[0] from None
+            return [task.result() for task in tasks]
+
+    def _check_oversize(self, rows: int) -> None:
+        if self.spec.batching.oversize is Oversize.REFUSE:
+            raise TooManyRowsError(rows=rows, limit_rows=self.spec.largest_batch_rows)
+        if rows > self.spec.batching.max_queue_rows:
+            raise TooManyRowsError(rows=rows, limit_rows=self.spec.batching.max_queue_rows)
+
+    def _deadline_ns(self, started_ns: int, timeout_ns: int | None) -> int:
+        return started_ns + (self._default_timeout_ns if timeout_ns is None else timeout_ns)
+
+    def _shape_key(self, inputs: Tensors) -> Hashable:
+        """What must agree within a batch; nothing for a model whose rows all have one shape."""
+        if not self._varies:
+            return None
+        return tuple(sorted((name, tensor.shape[1:]) for name, tensor in inputs.items()))
+
+    def _succeed(self, rows: int, answers: Answers, started_ns: int, decode_ns: int = 0) -> Timing:
+        first, last = answers[0], answers[-1]
+        timing = Timing(
+            decode_ns=decode_ns,
+            queue_ns=first.times.started_ns - first.arrived_ns,
+            compute_ns=last.times.ended_ns - first.times.started_ns,
+            total_ns=self._clock.now_ns() - started_ns,
+            batch_rows=max(answer.batch_rows for answer in answers),
+        )
+        self._recorder.success(rows, timing)
+        return timing
+
+    def _count_failure(self, error: BaseException, started_ns: int) -> None:
+        """Requests that were never admitted are the scheduler's refusals and not counted here, as in Triton."""
+        match error:
+            case DeadlineExceededError():
+                reason = "REJECTED"
+            case BatchingError() | ImageError():
+                return
+            case asyncio.CancelledError():
+                reason = "CANCELED"
+            case BackendError():
+                reason = "BACKEND"
+            case _:
+                reason = "OTHER"
+        self._recorder.failure(reason, self._clock.now_ns() - started_ns)
+
+
+def create_policy(spec: ModelSpec) -> Policy:
+    """The policy that the model's configuration names."""
+    batching = spec.batching
+    match batching.policy:
+        case "triton":
+            settings = TritonSettings(
+                preferred_batch_size=batching.preferred_rows,
+                max_queue_delay_ns=batching.max_delay_ns,
+                check_shapes=any(tensor.has_variable_dims for tensor in spec.inputs),
+            )
+            return TritonPrefetch(settings, spec.largest_batch_rows)
+        case "greedy":
+            return Greedy()
+        case "single":
+            return Greedy(max_requests=1)
+        case unknown:
+            raise ValueError(f"policy {unknown!r} of model '{spec.name}' is not one of greedy, single, triton")
+
+
+def create_limits(spec: ModelSpec) -> Limits:
+    """The scheduler's limits, from the model's configuration."""
+    return Limits(
+        max_batch_rows=spec.largest_batch_rows,
+        max_requests=spec.batching.max_queue_requests,
+        max_rows=spec.batching.max_queue_rows,
+    )
+
+
+def _join(answers: Answers) -> Tensors:
+    """The outputs of one request, from its chunks in order."""
+    if len(answers) == 1:
+        return answers[0].result
+    return {name: np.concatenate([answer.result[name] for answer in answers]) for name in answers[0].result}

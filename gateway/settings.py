@@ -1,0 +1,46 @@
+"""The only reader of environment variables (`SHOAL_...`) and of the command line's values."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(ge=0, le=86_400)]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set when serving.
+
+    The names are those of the flags, with underscores; Triton's where it has them.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="SHOAL_", extra="forbid", frozen=True)
+
+    model_repository: tuple[Path, ...] = Field(
+        (), description="Repository in Triton's layout; repeatable. Without any, the embedded model is served."
+    )
+    http_address: str = Field("127.0.0.1", min_length=1, description="Address of all ports.")
+    http_port: Port = Field(8000, description="0 means any free port.")
+    allow_metrics: bool = Field(True, description="Serve Prometheus metrics on their own port.")
+    metrics_port: Port = Field(8002, description="0 means any free port.")
+    model_control_mode: Literal["none"] = Field("none", description="Only none so far: load everything at the start.")
+    strict_readiness: bool = Field(True, description="A model that failed to load keeps the server from being ready.")
+    exit_on_error: bool = Field(True, description="A model that fails to load ends the server at once.")
+    exit_timeout_secs: Seconds = Field(30, description="Longest wait for running requests at the end.")
+    drain_lead_secs: Seconds = Field(1, description="After SIGTERM: not ready, but still answering.")
+    http_max_input_size: int = Field(64 << 20, ge=1, description="Largest request body, bytes.")
+    max_image_bytes: int = Field(32 << 20, ge=1, description="Largest encoded image.")
+    max_image_side: int = Field(16_384, ge=1, description="Largest width or height, pixels.")
+    max_image_pixels: int = Field(64_000_000, ge=1, description="Largest picture.")
+    max_images: int = Field(64, ge=1, description="Images in one request.")
+    request_timeout_secs: float = Field(60, gt=0, le=86_400, description="For requests without a timeout of their own.")
+    allow_cpu: bool = Field(False, description="Run KIND_GPU instance groups on the CPU.")
+    cache_dir: Path = Field(
+        default_factory=lambda: Path.home() / ".cache" / "shoal", description="Where the embedded model is built."
+    )
+    id: str = Field("shoal", min_length=1, max_length=64, description="Server name in the v2 metadata.")
+    log_format: Literal["text", "json"] = Field("text", description="For people or for machines.")
+    log_verbose: int = Field(0, ge=0, description="1 and more: debug lines.")
+    log_requests: bool = Field(False, description="One line a request.")

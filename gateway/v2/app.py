@@ -1,0 +1,208 @@
+"""The v2 protocol (Triton, KServe, Open Inference Protocol) over HTTP, as a bare ASGI application.
+
+The path, not the framework, is hot here: one dictionary or regular expression look-up, one join of the body, one parse,
+one task that watches for the client's leaving.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from gateway.asgi import (
+    Headers,
+    Offload,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    error_reply,
+    json_reply,
+    read_body,
+    send_reply,
+    unless_disconnected,
+)
+from gateway.engine import Engine
+from gateway.errors import INTERNAL, V2_ERRORS, UnsupportedEncodingError, find_row
+from gateway.v2 import compression, metadata
+from gateway.v2.body import assemble, is_slow
+from gateway.v2.request import Decoded, decode_json, decode_raw, with_request_id
+from gateway.v2.response import is_slow_to_render, render
+from models.errors import InvalidRequestError, MalformedRequestError
+from models.inference import InferResponse
+from models.spec import ModelSpec
+
+_log = logging.getLogger(__name__)
+
+_MODEL_PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]+))?(?:/(infer|ready|config|stats))?")
+_FixedAnswers = Mapping[str, Callable[[], Reply]]
+_ModelAnswers = Mapping[str | None, Callable[[str, int | None], Reply]]
+_NOT_FOUND = error_reply(404, "Not Found")
+_WRONG_METHOD = error_reply(405, "Method Not Allowed")
+_ACCEPTED_CODINGS = ((b"accept-encoding", b"gzip, deflate"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class V2Limits:
+    """Limits of the surface.
+
+    Attributes:
+        max_body_bytes: Largest request body, as sent and unpacked, and largest tensor sent as JSON.
+        inline_bytes: Largest JSON part that is parsed, and largest reply that is compressed, on the event loop.
+        inline_elements: Most elements that are rendered as JSON, strings or classes on the event loop.
+    """
+
+    max_body_bytes: int = 64 << 20
+    inline_bytes: int = 256 << 10
+    inline_elements: int = 16384
+
+
+class V2Surface:
+    """The ASGI application for ``/v2`` and everything below it.
+
+    Args:
+        engine: What answers.
+        limits: Sizes.
+        offload: Runs slow decoding and rendering in a thread.
+        server_name: What ``GET /v2`` calls the server.
+        server_version: Likewise.
+    """
+
+    def __init__(
+        self, engine: Engine, limits: V2Limits, *, offload: Offload, server_name: str = "shoal", server_version: str
+    ) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._offload = offload
+        server = json_reply(metadata.server_metadata(server_name, server_version))
+        self._fixed: _FixedAnswers = {
+            "/v2": lambda: server,
+            "/v2/health/live": lambda: _health(engine.is_live()),
+            "/v2/health/ready": lambda: _health(engine.is_ready()),
+            "/v2/models/stats": lambda: json_reply(metadata.statistics(engine.statistics())),
+        }
+        self._of_model: _ModelAnswers = {
+            None: self._metadata,
+            "ready": self._ready,
+            "config": self._config,
+            "stats": self._statistics,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        try:
+            reply = await self._answer(scope, receive)
+        except Exception as error:  # noqa: BLE001 - answered and logged, whatever it is
+            reply = _refusal(error)
+        if reply is not None:
+            await send_reply(send, reply)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Reply | None:
+        path: str = scope["path"]
+        method: str = scope["method"]
+        fixed = self._fixed.get(path)
+        if fixed is not None:
+            return fixed() if method == "GET" else _WRONG_METHOD
+        match = _MODEL_PATH.fullmatch(path)
+        if match is None:
+            return _NOT_FOUND
+        model, version_text, action = match.groups()
+        if method != ("POST" if action == "infer" else "GET"):
+            return _WRONG_METHOD
+        version = None if version_text is None else _parse_version(version_text)
+        if action == "infer":
+            return await self._infer(self._engine.model(model, version), version, scope, receive)
+        return self._of_model[action](model, version)
+
+    async def _infer(self, spec: ModelSpec, version: int | None, scope: Scope, receive: Receive) -> Reply | None:
+        headers: Headers = dict(scope["headers"])
+        decoded = await self._read(spec, version, headers, receive)
+        if decoded is None:
+            return None
+        try:
+            response = await unless_disconnected(self._engine.infer(decoded.request), receive)
+        except InvalidRequestError as error:
+            raise with_request_id(error, decoded.request.request_id) from None
+        if response is None:
+            return None
+        reply = await self._render(spec, decoded, response)
+        accepted = headers.get(b"accept-encoding")
+        return reply if accepted is None else await self._compress(reply, compression.response_coding(accepted))
+
+    async def _read(self, spec: ModelSpec, version: int | None, headers: Headers, receive: Receive) -> Decoded | None:
+        limit_bytes = self._limits.max_body_bytes
+        is_compressed = compression.is_compressed(headers.get(b"content-encoding", b""))
+        chunks = await read_body(receive, headers, limit_bytes)
+        if chunks is None:
+            return None
+        if is_compressed:  # a few bytes can unpack to much
+            chunks = await self._offload(partial(compression.inflate, chunks, limit_bytes))
+        body = assemble(chunks, headers.get(b"inference-header-content-length"))
+        if body.is_raw:
+            return decode_raw(version, body, spec)
+        if is_slow(body, self._limits.inline_bytes):
+            return await self._offload(partial(decode_json, spec.name, version, body, limit_bytes))
+        return decode_json(spec.name, version, body, limit_bytes)
+
+    async def _render(self, spec: ModelSpec, decoded: Decoded, response: InferResponse) -> Reply:
+        def spec_of() -> ModelSpec:
+            # The default version may have changed since the spec was fetched.
+            return spec if spec.version == response.version else self._engine.model(response.model, response.version)
+
+        if is_slow_to_render(decoded, response, self._limits.inline_elements):
+            return await self._offload(partial(render, decoded, response, spec_of))
+        return render(decoded, response, spec_of)
+
+    async def _compress(self, reply: Reply, coding: str) -> Reply:
+        if coding == "identity":
+            return reply
+        pack = partial(compression.deflate, reply.body, coding)
+        body = pack() if len(reply.body) <= self._limits.inline_bytes else await self._offload(pack)
+        return Reply(reply.status, body, (*reply.headers, (b"content-encoding", coding.encode())))
+
+    def _metadata(self, model: str, version: int | None) -> Reply:
+        spec = self._engine.model(model, version)
+        versions = self._engine.ready_versions(model) if version is None else (version,)
+        return json_reply(metadata.model_metadata(spec, versions))
+
+    def _ready(self, model: str, version: int | None) -> Reply:
+        if self._engine.is_model_ready(model, version):
+            return Reply(200)
+        return error_reply(400, "Model version not ready")
+
+    def _config(self, model: str, version: int | None) -> Reply:
+        return json_reply(self._engine.model(model, version).config)
+
+    def _statistics(self, model: str, version: int | None) -> Reply:
+        entries = [entry for entry in self._engine.statistics() if entry.model == model]
+        if not entries:
+            return error_reply(400, f"requested model '{model}' is not available")
+        if version is not None:
+            entries = [entry for entry in entries if entry.version == version]
+        if not entries:
+            return error_reply(400, f"requested model version is not available for model '{model}'")
+        return json_reply(metadata.statistics(entries))
+
+
+def _health(is_well: bool) -> Reply:
+    # Triton answers 400, not 503, and clients look at nothing but the status.
+    return Reply(200 if is_well else 400)
+
+
+def _parse_version(text: str) -> int:
+    digits = text.lstrip("0")
+    if len(digits) > 18:
+        raise MalformedRequestError(
+            f"failed to get model version from specified version string '{text[:32]}': expected at most 18 digits"
+        )
+    return int(digits or "0")
+
+
+def _refusal(error: Exception) -> Reply:
+    row = find_row(V2_ERRORS, type(error))
+    if row is None or row is INTERNAL:
+        _log.error("request failed by a defect of the server", exc_info=error)
+        return error_reply(INTERNAL.status, "internal error")
+    headers = _ACCEPTED_CODINGS if isinstance(error, UnsupportedEncodingError) else ()
+    return error_reply(row.status, str(error), headers)

@@ -1,0 +1,169 @@
+"""A version's configuration -> ModelSpec: completed, checked, normalised as Triton does it, then plain values."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from models.config_backend import complete_backend
+from models.config_checks import (
+    check_dynamic_batching,
+    check_instance_groups,
+    check_max_batch_size,
+    check_name,
+    check_tensor_names,
+    check_tensors,
+    check_version_policy,
+)
+from models.config_completion import complete_from_onnx
+from models.config_refusals import refuse_unsupported
+from models.onnx_signature import read_signature
+from models.pbtxt import ConfigText, ModelConfig, enum_word, to_json
+from models.side_file import SideFile
+from models.spec import BatchingSpec, DeviceKind, InstanceGroup, ModelSpec
+from models.tensors import DataType, TensorSpec
+from models.text_files import file_inside, read_labels
+
+_NS_PER_US = 1_000
+
+
+def check_for_all_versions(text: ConfigText, model: str) -> None:
+    """Check what does not depend on a version's files.
+
+    Raises:
+        ConfigError: Something unsupported, another name than `model`, an impossible version policy.
+    """
+    refuse_unsupported(text)
+    check_name(text, model)
+    check_version_policy(text)
+    check_tensor_names(text)
+    check_max_batch_size(text)
+
+
+def served_versions(text: ConfigText, present: Sequence[int]) -> tuple[int, ...]:
+    """The versions that the policy selects among those that are present, ascending."""
+    policy = text.message.version_policy
+    chosen = policy.WhichOneof("policy_choice")
+    if chosen == "all":
+        return tuple(sorted(present))
+    if chosen == "specific":
+        return tuple(sorted(set(policy.specific.versions).intersection(present)))
+    return tuple(sorted(present)[-max(1, policy.latest.num_versions) :])
+
+
+def absent_versions(text: ConfigText, present: Sequence[int]) -> tuple[int, ...]:
+    """The versions that the policy names and that are not present, ascending."""
+    return tuple(sorted(set(text.message.version_policy.specific.versions).difference(present)))
+
+
+def version_spec(text: ConfigText, side: SideFile, directory: Path, version: int) -> ModelSpec:
+    """Complete, check and convert the configuration for one version.
+
+    Args:
+        text: The parsed config.pbtxt, which `check_for_all_versions` has seen; not changed.
+        side: The parsed shoal.toml.
+        directory: The model's directory; its name is the model's.
+        version: A version whose subdirectory exists.
+
+    Raises:
+        ConfigError: The config, the side file, the labels and the model file do not make a model together.
+        RepositoryError: The model file is damaged.
+        OSError: A file cannot be read.
+    """
+    text = text.copy()
+    config = text.message
+    config.name = directory.name
+    file = complete_backend(text, directory / str(version))
+    if file.is_file():
+        model_file = f"{version}/{file.name}"
+        complete_from_onnx(text, read_signature(file, f"{directory.name}/{model_file}"), model_file)
+    check_tensors(text)
+    check_dynamic_batching(text)
+    check_instance_groups(text)
+    _normalise(config)
+    return _spec(text, side, directory, version, file)
+
+
+def _normalise(config: ModelConfig) -> None:
+    """Make Triton's defaults explicit, so that ``/config`` shows them."""
+    if config.version_policy.WhichOneof("policy_choice") is None:
+        config.version_policy.latest.num_versions = 1
+    for memory in ("input_pinned_memory", "output_pinned_memory"):
+        if not config.optimization.HasField(memory):
+            getattr(config.optimization, memory).enable = True
+    if config.HasField("dynamic_batching") and not config.dynamic_batching.preferred_batch_size:
+        config.dynamic_batching.preferred_batch_size.append(config.max_batch_size)
+    if not config.instance_group:
+        config.instance_group.add(name=config.name)
+    for index, group in enumerate(config.instance_group):
+        _normalise_group(config, group, index)
+
+
+def _normalise_group(config: ModelConfig, group: Any, index: int) -> None:
+    if enum_word(group, "kind") == "KIND_AUTO":
+        group.kind = group.KIND_CPU  # no executor here runs on a GPU
+        group.ClearField("gpus")
+    group.name = group.name or f"{config.name}_{index}"
+    is_shared_cpu = group.kind == group.KIND_CPU and config.backend == "onnxruntime"
+    group.count = group.count or (2 if is_shared_cpu else 1)
+
+
+def _spec(text: ConfigText, side: SideFile, directory: Path, version: int, file: Path) -> ModelSpec:
+    config = text.message
+    inputs = tuple(_tensor(tensor, optional=tensor.optional) for tensor in config.input)
+    return ModelSpec(
+        name=config.name,
+        version=version,
+        platform=config.platform,
+        backend=config.backend,
+        max_batch_rows=config.max_batch_size,
+        inputs=inputs,
+        outputs=_outputs(text, side, directory),
+        instance_groups=tuple(_group(group) for group in config.instance_group),
+        batching=side.batching(_batching(config), config.max_batch_size),
+        preprocessing=side.preprocessing(inputs),
+        file=file,
+        parameters={key: parameter.string_value for key, parameter in config.parameters.items()},
+        config=to_json(config),
+    )
+
+
+def _tensor(tensor: Any, *, optional: bool = False, labels: tuple[str, ...] = ()) -> TensorSpec:
+    data_type = DataType.from_config_name(enum_word(tensor, "data_type"))
+    return TensorSpec(name=tensor.name, data_type=data_type, dims=tuple(tensor.dims), optional=optional, labels=labels)
+
+
+def _outputs(text: ConfigText, side: SideFile, directory: Path) -> tuple[TensorSpec, ...]:
+    from_side = side.labels([output.name for output in text.message.output], directory)
+    outputs = []
+    for index, output in enumerate(text.message.output):
+        labels = from_side.get(output.name) or _labels(text, f"output[{index}]", output.label_filename, directory)
+        outputs.append(_tensor(output, labels=labels))
+    return tuple(outputs)
+
+
+def _labels(text: ConfigText, path: str, name: str, directory: Path) -> tuple[str, ...]:
+    if not name:
+        return ()
+    file = file_inside(directory, name)
+    if file is None:
+        expected = "a file in the model's directory, one label a line"
+        raise text.lines.error(f"{path}.label_filename", found=f"no file {name!r}", expected=expected)
+    return read_labels(file, f"{directory.name}/{name}")
+
+
+def _group(group: Any) -> InstanceGroup:
+    kind = DeviceKind(enum_word(group, "kind"))
+    return InstanceGroup(name=group.name, kind=kind, count=group.count, gpus=tuple(group.gpus))
+
+
+def _batching(config: ModelConfig) -> BatchingSpec:
+    if config.max_batch_size == 0:
+        return BatchingSpec(policy="single")
+    if not config.HasField("dynamic_batching"):
+        return BatchingSpec(policy="greedy")
+    batching = config.dynamic_batching
+    return BatchingSpec(
+        policy="triton",
+        preferred_rows=tuple(sorted(set(batching.preferred_batch_size))),
+        max_delay_ns=batching.max_queue_delay_microseconds * _NS_PER_US,
+    )

@@ -1,0 +1,137 @@
+"""Values of a config.pbtxt that cannot be: each refused with its line, what was found and what was expected."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from models.pbtxt import ConfigText, enum_word
+from models.tensors import DataType
+
+_MAX_DELAY_US = 3_600_000_000
+
+
+def check_name(text: ConfigText, model: str) -> None:
+    """The name, if given, is that of the directory. Raises ConfigError."""
+    name = text.message.name
+    if name and name != model:
+        expected = f'"{model}", the name of the model\'s directory; remove the field or rename one of the two'
+        raise text.lines.error("name", found=f'"{name}"', expected=expected)
+
+
+def check_version_policy(text: ConfigText) -> None:
+    """The policy selects something. Raises ConfigError."""
+    policy = text.message.version_policy
+    chosen = policy.WhichOneof("policy_choice")
+    if chosen == "latest" and policy.latest.num_versions < 1:
+        path, expected = "version_policy.latest.num_versions", "at least 1, or no version would be served"
+        raise text.lines.error(path, found=str(policy.latest.num_versions), expected=expected)
+    if chosen == "specific":
+        if not policy.specific.versions:
+            raise text.lines.error("version_policy.specific", found="no versions", expected="at least one version")
+        for index, version in enumerate(policy.specific.versions):
+            if version < 0:
+                path = f"version_policy.specific.versions[{index}]"
+                raise text.lines.error(path, found=str(version), expected="a version number, 0 or more")
+
+
+def check_tensor_names(text: ConfigText) -> None:
+    """Every tensor has a name that no other of its kind has. Raises ConfigError."""
+    for kind in ("input", "output"):
+        first: dict[str, int] = {}
+        for index, tensor in enumerate(getattr(text.message, kind)):
+            path = f"{kind}[{index}].name"
+            if not tensor.name:
+                raise text.lines.error(path, found="no name", expected=f"the name of the {kind}")
+            if tensor.name in first:
+                expected = f"a name that {kind}[{first[tensor.name]}] does not have"
+                raise text.lines.error(path, found=f'"{tensor.name}"', expected=expected)
+            first[tensor.name] = index
+
+
+def check_tensors(text: ConfigText) -> None:
+    """Every tensor is complete: type, dims, format. Raises ConfigError."""
+    for kind in ("input", "output"):
+        tensors = getattr(text.message, kind)
+        if not tensors:
+            raise text.lines.error(kind, found=f"no {kind}", expected=f"at least one {kind}")
+        for index, tensor in enumerate(tensors):
+            path = f"{kind}[{index}]"
+            _check_data_type(text, path, tensor)
+            _check_dims(text, path, tensor)
+            if kind == "input":
+                _check_format(text, path, tensor)
+
+
+def _check_data_type(text: ConfigText, path: str, tensor: Any) -> None:
+    word = enum_word(tensor, "data_type")
+    words = [data_type.config_name for data_type in DataType]
+    if word not in words:
+        found = f"{word} (what a missing type means)" if word == "TYPE_INVALID" else word
+        raise text.lines.error(f"{path}.data_type", found=found, expected=f"one of {', '.join(words)}")
+
+
+def _check_dims(text: ConfigText, path: str, tensor: Any) -> None:
+    if not tensor.dims:
+        expected = "at least one dimension, the batch dimension not counted"
+        raise text.lines.error(f"{path}.dims", found="no dimensions", expected=expected)
+    for index, dim in enumerate(tensor.dims):
+        if dim < 1 and dim != -1:
+            expected = "a positive size, or -1 for a variable one"
+            raise text.lines.error(f"{path}.dims[{index}]", found=str(dim), expected=expected)
+
+
+def _check_format(text: ConfigText, path: str, tensor: Any) -> None:
+    word = enum_word(tensor, "format")
+    if word not in ("FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW"):
+        raise text.lines.error(f"{path}.format", found=word, expected="FORMAT_NONE, FORMAT_NHWC or FORMAT_NCHW")
+    if word != "FORMAT_NONE" and len(tensor.dims) != 3:
+        found = f"{word} with {len(tensor.dims)} dims"
+        raise text.lines.error(f"{path}.format", found=found, expected="3 dims, or FORMAT_NONE")
+
+
+def check_max_batch_size(text: ConfigText) -> None:
+    """The largest batch is not negative. Raises ConfigError."""
+    rows = text.message.max_batch_size
+    if rows < 0:
+        expected = "0 (no batch dimension) or the largest number of rows in a batch"
+        raise text.lines.error("max_batch_size", found=str(rows), expected=expected)
+
+
+def check_dynamic_batching(text: ConfigText) -> None:
+    """Dynamic batching fits max_batch_size. Raises ConfigError."""
+    config = text.message
+    if not config.HasField("dynamic_batching"):
+        return
+    if config.max_batch_size == 0:
+        expected = "max_batch_size of 1 or more; without a batch dimension remove dynamic_batching"
+        raise text.lines.error("dynamic_batching", found="dynamic batching with max_batch_size 0", expected=expected)
+    batching = config.dynamic_batching
+    for index, rows in enumerate(batching.preferred_batch_size):
+        if not 1 <= rows <= config.max_batch_size:
+            path = f"dynamic_batching.preferred_batch_size[{index}]"
+            expected = f"a number of rows from 1 to max_batch_size, {config.max_batch_size}"
+            raise text.lines.error(path, found=str(rows), expected=expected)
+    if batching.max_queue_delay_microseconds > _MAX_DELAY_US:
+        path, found = "dynamic_batching.max_queue_delay_microseconds", str(batching.max_queue_delay_microseconds)
+        raise text.lines.error(path, found=found, expected=f"at most {_MAX_DELAY_US} (one hour)")
+
+
+def check_instance_groups(text: ConfigText) -> None:
+    """Every group has a possible kind, count and devices. Raises ConfigError."""
+    for index, group in enumerate(text.message.instance_group):
+        for field, found, expected in _problems_of_group(group):
+            raise text.lines.error(f"instance_group[{index}].{field}", found=found, expected=expected)
+
+
+def _problems_of_group(group: Any) -> Iterator[tuple[str, str, str]]:
+    kind = enum_word(group, "kind")
+    if kind not in ("KIND_AUTO", "KIND_CPU", "KIND_GPU"):
+        yield "kind", kind, "KIND_CPU, KIND_GPU or KIND_AUTO"
+    if group.count < 0:
+        yield "count", str(group.count), "a number of instances, or 0 for the default"
+    if kind == "KIND_CPU" and group.gpus:
+        yield "gpus[0]", f"{list(group.gpus)} with KIND_CPU", "no gpus, or KIND_GPU"
+    for index, gpu in enumerate(group.gpus):
+        if gpu < 0:
+            yield f"gpus[{index}]", str(gpu), "the number of a GPU, 0 or more"
+        if gpu in group.gpus[:index]:
+            yield f"gpus[{index}]", f"{gpu} a second time", "each GPU once; raise count for more instances"

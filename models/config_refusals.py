@@ -1,0 +1,79 @@
+"""What a config.pbtxt may say and this version does not do: refused by name, never ignored."""
+
+from collections.abc import Iterator
+
+from models.pbtxt import ConfigText, ModelConfig
+
+Refusal = tuple[str, str, str]  # field path, what was found, how the sentence names it
+
+
+def refuse_unsupported(text: ConfigText) -> None:
+    """Check that nothing is asked for that would silently not happen.
+
+    Raises:
+        ConfigError: For the first such field.
+    """
+    for path, found, feature in _unsupported(text.message):
+        raise text.lines.error(path, found=found, expected=f"no such field: {feature} is not supported yet; remove it")
+
+
+def _unsupported(config: ModelConfig) -> Iterator[Refusal]:
+    if config.HasField("sequence_batching"):
+        yield "sequence_batching", "a sequence batcher", "sequence batching"
+    if config.HasField("ensemble_scheduling"):
+        yield "ensemble_scheduling", "an ensemble", "an ensemble"
+    if config.platform == "ensemble":
+        yield "platform", '"ensemble"', "an ensemble"
+    if config.model_transaction_policy.decoupled:
+        yield "model_transaction_policy.decoupled", "true", "more than one response a request"
+    if config.response_cache.enable:
+        yield "response_cache.enable", "true", "the response cache"
+    if config.HasField("model_repository_agents"):
+        yield "model_repository_agents", "agents", "a repository agent"
+    if config.HasField("model_operations"):
+        yield "model_operations", "operator libraries", "loading custom operators"
+    yield from _of_tensors(config)
+    yield from _of_dynamic_batching(config)
+    yield from _of_instance_groups(config)
+
+
+def _of_tensors(config: ModelConfig) -> Iterator[Refusal]:
+    for field in ("batch_input", "batch_output"):
+        if getattr(config, field):
+            yield f"{field}[0]", "a tensor that the server makes", "ragged batching"
+    for kind in ("input", "output"):
+        for index, tensor in enumerate(getattr(config, kind)):
+            if tensor.HasField("reshape"):
+                yield f"{kind}[{index}].reshape", "a shape", "reshaping"
+            for flag, feature in _TENSOR_FLAGS.items():
+                if getattr(tensor, flag, False):
+                    yield f"{kind}[{index}].{flag}", "true", feature
+
+
+_TENSOR_FLAGS = {
+    "allow_ragged_batch": "ragged batching",
+    "is_shape_tensor": "a shape tensor (of TensorRT)",
+    "is_non_linear_format_io": "a non-linear tensor format (of TensorRT)",
+}
+
+
+def _of_dynamic_batching(config: ModelConfig) -> Iterator[Refusal]:
+    batching = config.dynamic_batching
+    for field in ("priority_levels", "default_priority_level"):
+        if getattr(batching, field):
+            yield f"dynamic_batching.{field}", str(getattr(batching, field)), "a priority level"
+    if batching.preserve_ordering:
+        yield "dynamic_batching.preserve_ordering", "true", "ordering of responses"
+    for field, _ in batching.default_queue_policy.ListFields():
+        feature = "a queue policy in config.pbtxt (shoal.toml has [batching] max_queue_requests)"
+        yield f"dynamic_batching.default_queue_policy.{field.name}", "a queue policy", feature
+    if any(policy.ListFields() for policy in batching.priority_queue_policy.values()):
+        yield "dynamic_batching.priority_queue_policy", "a queue policy", "a queue policy by priority"
+
+
+def _of_instance_groups(config: ModelConfig) -> Iterator[Refusal]:
+    for index, group in enumerate(config.instance_group):
+        if group.passive:
+            yield f"instance_group[{index}].passive", "true", "a passive instance"
+        if group.secondary_devices:
+            yield f"instance_group[{index}].secondary_devices", "devices", "a secondary device"

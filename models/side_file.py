@@ -1,0 +1,234 @@
+"""shoal.toml, the side file of a model: what Triton's config cannot say. Other servers ignore it.
+
+::
+
+    labels = "labels.txt"            # one label a line; wins over label_filename in config.pbtxt
+
+    [output]
+    name = "logits"                  # the labelled output; needed when the model has several
+
+    [batching]
+    policy = "greedy"                # or "triton", "single"
+    max_queue_requests = 1024
+    max_queue_rows = 4096
+    oversize = "split"               # or "refuse"
+    allowed_batch_sizes = [1, 2, 4, 8]
+
+    [preprocessing]                  # see models.preprocessing
+    resize = 256
+    crop = 224
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from models.config_lines import TOP_LEVEL, ConfigLines
+from models.errors import ConfigError
+from models.preprocessing import Preprocessing
+from models.spec import BatchingSpec, Oversize
+from models.tensors import DataType, TensorSpec
+from models.text_files import file_inside, read_labels
+
+_Count = Annotated[int, Field(ge=1)]
+_TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_KEY = re.compile(r"\s*([\w.\"' -]+?)\s*=")
+_PYDANTIC_PREFIX = re.compile(r"\w+ should (be|have) ")
+_OWN_SENTENCE = re.compile(r"Value error, found (.*), expected (.*)")  # of the validators of Preprocessing
+_ROW_TYPES = {"float32": DataType.FP32, "uint8": DataType.UINT8}
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BatchingTable(_Table):
+    """``[batching]``: each value given here replaces the one that config.pbtxt leads to."""
+
+    policy: Literal["greedy", "triton", "single"] | None = None
+    max_queue_requests: _Count | None = None
+    max_queue_rows: _Count | None = None
+    oversize: Literal["refuse", "split"] | None = None
+    allowed_batch_sizes: tuple[_Count, ...] = ()
+
+
+class OutputTable(_Table):
+    """``[output]``: which output the labels belong to."""
+
+    name: Annotated[str, Field(min_length=1)]
+
+
+class SideTables(_Table):
+    """The whole file."""
+
+    labels: Annotated[str, Field(min_length=1)] | None = None
+    output: OutputTable | None = None
+    batching: BatchingTable = BatchingTable()
+    preprocessing: Preprocessing | None = None
+
+
+_MODEL_BY_TABLE: dict[str, type[BaseModel]] = {
+    "": SideTables,
+    "batching": BatchingTable,
+    "output": OutputTable,
+    "preprocessing": Preprocessing,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFile:
+    """A parsed shoal.toml; its methods check it against the model that it belongs to."""
+
+    lines: ConfigLines
+    tables: SideTables
+
+    def batching(self, base: BatchingSpec, max_batch_rows: int) -> BatchingSpec:
+        """The batching rules of config.pbtxt with those of the file over them.
+
+        Raises:
+            ConfigError: A policy or batch sizes that do not fit `max_batch_rows`.
+        """
+        table = self.tables.batching
+        self._check_policy(table.policy, max_batch_rows)
+        self._check_allowed_sizes(table.allowed_batch_sizes, max_batch_rows)
+        policy = table.policy or base.policy
+        return replace(
+            base,
+            policy=policy,
+            preferred_rows=base.preferred_rows or ((max_batch_rows,) if policy == "triton" else ()),
+            max_queue_requests=table.max_queue_requests or base.max_queue_requests,
+            max_queue_rows=table.max_queue_rows or base.max_queue_rows,
+            oversize=Oversize(table.oversize) if table.oversize else base.oversize,
+            allowed_rows=table.allowed_batch_sizes or base.allowed_rows,
+        )
+
+    def preprocessing(self, inputs: Sequence[TensorSpec]) -> Preprocessing | None:
+        """The declared preprocessing, which yields exactly what the model's only input takes.
+
+        Raises:
+            ConfigError: Several inputs, another type or another shape.
+        """
+        how = self.tables.preprocessing
+        if how is None:
+            return None
+        if len(inputs) != 1:
+            found = f"a model with {len(inputs)} inputs"
+            raise self.lines.error("preprocessing", found=found, expected="a model whose only input is the image")
+        (image,) = inputs
+        if image.data_type is not _ROW_TYPES[how.dtype]:
+            expected = f'the type of input "{image.name}", {image.data_type.config_name}'
+            raise self.lines.error("preprocessing.dtype", found=f'"{how.dtype}"', expected=expected)
+        if not image.accepts(how.row_shape):
+            found = f"{how.layout} rows of shape {list(how.row_shape)}"
+            expected = f'the shape of input "{image.name}", {list(image.dims)}; change crop, layout or the model'
+            raise self.lines.error("preprocessing.crop", found=found, expected=expected)
+        return how
+
+    def labels(self, outputs: Sequence[str], directory: Path) -> Mapping[str, tuple[str, ...]]:
+        """The labels by output name: empty, or one entry.
+
+        Raises:
+            ConfigError: No such file or output, or no saying which of several outputs it is.
+            OSError: The file cannot be read.
+        """
+        output = self._labelled_output(outputs)
+        name = self.tables.labels
+        if name is None:
+            return {}
+        file = file_inside(directory, name)
+        if file is None:
+            expected = "a file in the model's directory, one label a line"
+            raise self.lines.error("labels", found=f"no file {name!r}", expected=expected)
+        return {output: read_labels(file, f"{directory.name}/{name}")}
+
+    def _labelled_output(self, outputs: Sequence[str]) -> str:
+        names = ", ".join(f'"{name}"' for name in outputs)
+        if self.tables.output is not None:
+            if self.tables.output.name not in outputs:
+                found = f'"{self.tables.output.name}"'
+                raise self.lines.error("output.name", found=found, expected=f"an output of the model: {names}")
+            return self.tables.output.name
+        if self.tables.labels is not None and len(outputs) != 1:
+            expected = f"[output] name = one of {names}"
+            raise self.lines.error("output.name", found=f"labels for {len(outputs)} outputs", expected=expected)
+        return outputs[0]
+
+    def _check_policy(self, policy: str | None, max_batch_rows: int) -> None:
+        if policy not in (None, "single") and max_batch_rows == 0:
+            expected = '"single", because max_batch_size is 0'
+            raise self.lines.error("batching.policy", found=f'"{policy}"', expected=expected)
+
+    def _check_allowed_sizes(self, sizes: tuple[int, ...], max_batch_rows: int) -> None:
+        if not sizes:
+            return
+        path, found = "batching.allowed_batch_sizes", str(list(sizes))
+        if list(sizes) != sorted(set(sizes)):
+            raise self.lines.error(path, found=found, expected="ascending sizes, each once")
+        if sizes[-1] != max_batch_rows:
+            raise self.lines.error(path, found=found, expected=f"sizes that end with max_batch_size, {max_batch_rows}")
+
+
+def parse_side_file(text: str, source: str) -> SideFile:
+    """Read the text of a shoal.toml; an empty text is valid and changes nothing.
+
+    Args:
+        text: TOML.
+        source: File name for messages, e.g. ``resnet/shoal.toml``.
+
+    Raises:
+        ConfigError: Not TOML, an unknown key, or an impossible value.
+    """
+    lines = ConfigLines(source=source, line_by_field=_line_by_field(text))
+    try:
+        document = json.dumps(tomllib.loads(text), default=str)  # dates are no valid value of any key
+        return SideFile(lines=lines, tables=SideTables.model_validate_json(document, strict=True))
+    except ValidationError as error:
+        raise _impossible(error, lines) from error
+    except (ValueError, RecursionError) as error:  # ValueError: TOMLDecodeError, and numbers of thousands of digits
+        raise _not_toml(str(error), text, source) from error
+
+
+def _not_toml(sentence: str, text: str, source: str) -> ConfigError:
+    at = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)", sentence)
+    line = None
+    if at:
+        line = int(at[1]) if at[1] else text.count("\n") + 1
+    problem = sentence[: at.start()] if at else sentence
+    return ConfigError(source=source, line=line, field=TOP_LEVEL, found=f"a mistake: {problem}", expected="TOML")
+
+
+def _impossible(error: ValidationError, lines: ConfigLines) -> ConfigError:
+    first = error.errors(include_url=False)[0]
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        keys = ", ".join(_MODEL_BY_TABLE[".".join(map(str, first["loc"][:-1]))].model_fields)
+        return lines.error(path, found="an unknown key", expected=f"one of {keys}")
+    own = _OWN_SENTENCE.fullmatch(first["msg"])
+    if own:
+        return lines.error(path, found=own[1], expected=own[2])
+    found = "nothing" if first["type"] == "missing" else json.dumps(first["input"], default=str)
+    return lines.error(path or TOP_LEVEL, found=found, expected=_PYDANTIC_PREFIX.sub("", first["msg"]))
+
+
+def _line_by_field(text: str) -> dict[str, int]:
+    """Lines of tables and keys. A simple scan: what it cannot see (inline tables) gets its parent's line."""
+    lines: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        header, key = _TABLE.match(line), _KEY.match(line)
+        if header:
+            table = _plain(header[1])
+            lines.setdefault(table, number)
+        elif key:
+            lines.setdefault(f"{table}.{_plain(key[1])}".lstrip("."), number)
+    return lines
+
+
+def _plain(key: str) -> str:
+    return ".".join(step.strip().strip("\"'") for step in key.split("."))

@@ -1,0 +1,109 @@
+"""shoal.toml: what it changes, and how each impossible value is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from models.preprocessing import Preprocessing
+from models.repository import read_model
+from tests.models.builders import FAKE, edited, refusal_of, spec_of, write_model
+
+SIDE = {
+    "not toml": ("labels = ", 1, "(top level)", "Invalid value", "TOML"),
+    "endless nesting": ("x = " + "[" * 9999, None, "(top level)", "a mistake", "TOML"),
+    "endless number": ("x = " + "9" * 9999, None, "(top level)", "4300 digits", "TOML"),
+    "not finite": ("[preprocessing]\nmean = [nan, 0, 0]", 2, "preprocessing.mean[0]", "NaN", "a finite number"),
+    "unknown key": ("[batching]\n\nmax_queue = 1", 3, "batching.max_queue", "unknown key", "max_queue_requests"),
+    "unknown table": ("\n[batch]\nx = 1", 2, "batch", "unknown key", "batching"),
+    "unknown quoted key": ('"a.b" = 1', 1, "a.b", "unknown key", "batching"),
+    "policy": ('[batching]\npolicy = "gready"', 2, "batching.policy", '"gready"', "'greedy', 'triton' or 'single'"),
+    "dotted key": ('\nbatching.policy = "x"', 2, "batching.policy", '"x"', "'greedy'"),
+    "inline table": ('\nbatching = { policy = "x" }', 2, "batching.policy", '"x"', "'greedy'"),
+    "zero limit": ("[batching]\nmax_queue_rows = 0", 2, "batching.max_queue_rows", "0", "greater than or equal to 1"),
+    "text for number": ('[preprocessing]\ncrop = "224"', 2, "preprocessing.crop", '"224"', "a valid integer"),
+    "date": ("labels = 2020-01-01", 1, "labels", "2020-01-01", "in the model's directory"),
+    "std 0": ("[preprocessing]\nstd = [1, 0, 1]", 1, "preprocessing", "std", "no zero"),
+    "unordered sizes": (
+        "[batching]\nallowed_batch_sizes = [4, 2, 8]",
+        2,
+        "batching.allowed_batch_sizes",
+        "4, 2",
+        "asc",
+    ),
+    "sizes end early": ("[batching]\nallowed_batch_sizes = [1, 4]", 2, "batching.allowed_batch_sizes", "[1, 4]", "8"),
+    "no labels file": ('labels = "none.txt"', 1, "labels", "'none.txt'", "in the model's directory"),
+    "unknown output": ('[output]\nname = "z"', 2, "output.name", '"z"', '"y"'),
+    "image type": ('[preprocessing]\ndtype = "uint8"', 2, "preprocessing.dtype", '"uint8"', "TYPE_FP32"),
+    "image shape": ("[preprocessing]\ncrop = 4", 2, "preprocessing.crop", "[3, 4, 4]", "[16]"),
+}
+
+
+@pytest.mark.parametrize(("side", "line", "field", "found", "expected"), SIDE.values(), ids=SIDE)
+def test_an_impossible_side_file_is_refused_with_its_line(
+    tmp_path: Path, side: str, line: int | None, field: str, found: str, expected: str
+) -> None:
+    problem = refusal_of(read_model(write_model(tmp_path, FAKE, side)))
+    assert (problem.source, problem.line, problem.field) == ("m/shoal.toml", line, field)
+    assert found in problem.found
+    assert expected in problem.expected
+
+
+def test_the_side_file_wins_over_the_config(tmp_path: Path) -> None:
+    side = """\
+        labels = "labels.txt"
+        [batching]
+        policy = "triton"
+        max_queue_requests = 10
+        max_queue_rows = 20
+        oversize = "split"
+        allowed_batch_sizes = [2, 8]
+        """
+    config = edited('"y"', '"y" label_filename: "gone.txt"')
+    spec = spec_of(write_model(tmp_path, config, side, labels="cat\n"))
+    assert spec.outputs[0].labels == ("cat",)
+    assert (spec.batching.policy, spec.batching.preferred_rows) == ("triton", (8,))
+    assert (spec.batching.max_queue_requests, spec.batching.max_queue_rows) == (10, 20)
+    assert (spec.batching.oversize.value, spec.batching.allowed_rows) == ("split", (2, 8))
+
+
+def test_policies_need_a_batch_dimension_except_single(tmp_path: Path) -> None:
+    config = edited("size: 8", "size: 0")
+    problem = refusal_of(read_model(write_model(tmp_path, config, '[batching]\npolicy = "greedy"', name="a")))
+    single = spec_of(write_model(tmp_path, config, '[batching]\npolicy = "single"', name="b"))
+    assert (problem.field, problem.line) == ("batching.policy", 2)
+    assert single.batching.policy == "single"
+
+
+def test_labels_of_several_outputs_need_a_name(tmp_path: Path) -> None:
+    config = FAKE + 'output { name: "z" data_type: TYPE_FP32 dims: 2 }'
+    side = 'labels = "labels.txt"\n'
+    unnamed = write_model(tmp_path, config, side, name="a", labels="cat\n")
+    named = write_model(tmp_path, config, side + '[output]\nname = "z"', name="b", labels="cat\n")
+    assert refusal_of(read_model(unnamed)).field == "output.name"
+    assert [output.labels for output in spec_of(named).outputs] == [(), ("cat",)]
+
+
+@pytest.mark.parametrize(
+    ("dims", "side"),
+    [
+        ("[ 3, 4, 4 ]", {"crop": 4}),
+        ("[ 3, -1, -1 ]", {"crop": 4}),
+        ("[ 5, 5, 3 ]", {"crop": 5, "layout": "HWC"}),
+    ],
+)
+def test_preprocessing_that_fits_the_input_is_kept(tmp_path: Path, dims: str, side: dict[str, object]) -> None:
+    text = "[preprocessing]\n" + "\n".join(f"{key} = {value!r}" for key, value in side.items())
+    spec = spec_of(write_model(tmp_path, edited("[ 16 ]", dims), text))
+    assert spec.preprocessing == Preprocessing.model_validate(side)
+
+
+def test_preprocessing_needs_exactly_one_input(tmp_path: Path) -> None:
+    config = FAKE + 'input { name: "b" data_type: TYPE_FP32 dims: 1 }'
+    problem = refusal_of(read_model(write_model(tmp_path, config, "\n[preprocessing]")))
+    assert (problem.line, problem.field, problem.found) == (2, "preprocessing", "a model with 2 inputs")
+
+
+def test_an_empty_label_file_is_refused(tmp_path: Path) -> None:
+    directory = write_model(tmp_path, FAKE, 'labels = "labels.txt"', labels="\n")
+    problem = refusal_of(read_model(directory))
+    assert (problem.source, problem.found, problem.expected) == ("m/labels.txt", "an empty file", "one label a line")
