@@ -1,0 +1,75 @@
+# Everything that a fresh machine with Python and make needs. `make help` lists the targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+ARGS ?=
+FOOLBOX := 3.3.4
+PHOTO := .cache/foolbox/foolbox/data/imagenet_10_541.jpg
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-gpu run photos check format test test-unit test-torch cover bench image clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: .venv/ready  ## install what serving needs
+
+setup-gpu: .venv/ready  ## replace onnxruntime by onnxruntime-gpu, add TensorRT
+	.venv/bin/pip uninstall -q -y onnxruntime onnxruntime-gpu
+	.venv/bin/pip install -q onnxruntime-gpu tensorrt nvidia-ml-py
+
+run: .venv/ready photos  ## serve the embedded model, classify one photograph, keep serving until Ctrl-C
+	@.venv/bin/shoal serve --log-requests=true --try $(PHOTO) $(ARGS)
+
+photos: .cache/foolbox/ready  ## fetch 20 labelled photographs (from the PyPI package foolbox)
+
+check: .venv-test/ready  ## formatting, lint, types, import directions
+	.venv-test/bin/ruff format --check .
+	.venv-test/bin/ruff check .
+	.venv-test/bin/mypy
+	.venv-test/bin/lint-imports
+
+format: .venv-test/ready  ## put the code into its form
+	.venv-test/bin/ruff format .
+	.venv-test/bin/ruff check --fix .
+
+test: .venv-test/ready photos  ## all tests that need no torch
+	.venv-test/bin/pytest -n 2 -m "not torch" $(ARGS)
+
+test-unit: .venv-test/ready  ## the fast ones only
+	.venv-test/bin/pytest -n 2 -m "not torch and not e2e and not slow" $(ARGS)
+
+test-torch: .venv-torch/ready  ## parity with PyTorch and torchvision
+	.venv-torch/bin/pytest -m torch $(ARGS)
+
+cover: .venv-test/ready photos  ## line and branch coverage
+	.venv-test/bin/pytest -n 2 -m "not torch" --cov --cov-report=term-missing:skip-covered
+
+bench: .venv-test/ready photos  ## benchmarks: print ratios, assert nothing
+	.venv-test/bin/python -m loadtest.benchmarks.overhead $(ARGS)
+
+image:  ## build the container image
+	docker build -t shoal .
+
+clean:  ## remove environments and caches
+	rm -rf .venv .venv-test .venv-torch .cache build *.egg-info
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install -q -e .
+	@touch $@
+
+.venv-test/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-test
+	.venv-test/bin/pip install -q -e '.[dev]'
+	@touch $@
+
+.venv-torch/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/pip install -q -e '.[dev,torch,parity]'
+	@touch $@
+
+.cache/foolbox/ready:
+	@mkdir -p .cache/wheels
+	@$(PYTHON) -m pip download -q --no-deps --no-cache-dir -d .cache/wheels foolbox==$(FOOLBOX)
+	@$(PYTHON) -m zipfile -e .cache/wheels/foolbox-$(FOOLBOX)-py3-none-any.whl .cache/foolbox
+	@touch $@
