@@ -18,6 +18,10 @@ def rows_of(payload: Tensors) -> int:
     Raises:
         ExecutionError: Two tensors disagree, or there is no tensor with a batch dimension.
     """
+    if len(payload) == 1:  # nothing to agree with
+        (array,) = payload.values()
+        if array.ndim:
+            return int(array.shape[0])
     found = {array.shape[:1] for array in payload.values()}
     if len(found) != 1 or () in found:
         shapes = {name: array.shape for name, array in payload.items()}
@@ -73,11 +77,10 @@ def gather(batch: Sequence[Tensors], executed_rows: int) -> Tensors:
     first = batch[0]
     if len(batch) == 1 and rows == executed_rows:
         return dense(first)
-    for position, payload in enumerate(batch):
-        if payload.keys() != first.keys():
-            raise ExecutionError(
-                f"request {position} of the batch has tensors {sorted(payload)}, the first has {sorted(first)}"
-            )
+    names = first.keys()
+    for payload in batch:
+        if payload.keys() != names:
+            raise ExecutionError(f"a request of the batch has tensors {sorted(payload)}, the first has {sorted(names)}")
     return {name: _join(name, [payload[name] for payload in batch], rows, executed_rows) for name in first}
 
 

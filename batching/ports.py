@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 Payload_contra = TypeVar("Payload_contra", contravariant=True)
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchTimes:
+class BatchTimes(NamedTuple):
     """Moments of one execution, monotonic nanoseconds.
 
     Attributes:

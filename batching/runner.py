@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from batching.alarm import Alarm
 from batching.clock import Clock
@@ -23,8 +23,7 @@ Payload = TypeVar("Payload")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(Generic[Result]):
+class Answer(NamedTuple, Generic[Result]):
     """What a request got, and where its time went.
 
     Attributes:
@@ -165,15 +164,22 @@ class Runner(Generic[Payload, Result]):
         self, rows: int, *, deadline_ns: int | None = None, priority: int = 0, shape_key: Hashable = None
     ) -> Reservation[Payload, Result]:
         """Admit a request; use the result as a context manager. Raises as `Scheduler.reserve`."""
-        if self._loop is None:
-            raise ShuttingDownError
-        ticket = self._scheduler.reserve(
-            rows, self._clock.now_ns(), deadline_ns=deadline_ns, priority=priority, shape_key=shape_key
-        )
-        self._entries[ticket] = _Entry(self._loop.create_future())
-        if deadline_ns is not None:
-            self._arm()
-        return Reservation(self, ticket)
+        return Reservation(self, self._admit(rows, deadline_ns, priority, shape_key))
+
+    async def execute(
+        self,
+        payload: Payload,
+        rows: int,
+        *,
+        deadline_ns: int | None = None,
+        priority: int = 0,
+        shape_key: Hashable = None,
+    ) -> Answer[Result]:
+        """Admit, queue and wait in one step, for rows that are ready.
+
+        Raises as `Scheduler.reserve` and `Reservation.execute`.
+        """
+        return await self.wait_for_answer(self._admit(rows, deadline_ns, priority, shape_key), payload)
 
     async def drain(self) -> None:
         """Admit nothing more and wait until everything admitted has been answered."""
@@ -185,6 +191,17 @@ class Runner(Generic[Payload, Result]):
     def statistics(self) -> SchedulerStatistics:
         """The scheduler's snapshot."""
         return self._scheduler.statistics()
+
+    def _admit(self, rows: int, deadline_ns: int | None, priority: int, shape_key: Hashable) -> int:
+        if self._loop is None:
+            raise ShuttingDownError
+        ticket = self._scheduler.reserve(
+            rows, self._clock.now_ns(), deadline_ns=deadline_ns, priority=priority, shape_key=shape_key
+        )
+        self._entries[ticket] = _Entry(self._loop.create_future())
+        if deadline_ns is not None:
+            self._arm()
+        return ticket
 
     # For reservations
 

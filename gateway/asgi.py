@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
 from gateway.errors import RequestTooLargeError
 
 T = TypeVar("T")
+
+GRACE_S = 0.01
+"""A call that is over by then is not watched for its client's leaving."""
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -27,8 +30,7 @@ class Offload(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """One complete answer; Content-Length is added when it is sent."""
 
     status: int
@@ -84,36 +86,61 @@ async def send_reply(send: Send, reply: Reply) -> None:
         await send({"type": "http.response.body", "body": reply.body})
 
 
+class _Watch:
+    """Cancels a task when its client leaves, from the moment at which `begin` is called."""
+
+    __slots__ = ("_caller", "_receive", "_task", "client_left")
+
+    def __init__(self, caller: "asyncio.Task[object]", receive: Receive) -> None:
+        self.client_left = False
+        self._caller = caller
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._task is not None
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._wait())
+
+    async def end(self) -> None:
+        """Stop watching; returns when the watching task is over."""
+        if self._task is None:
+            return
+        if self.client_left:
+            self._caller.uncancel()
+        self._task.cancel()
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            if self._caller.cancelling():
+                raise
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.client_left = True
+        self._caller.cancel()
+
+
 async def unless_disconnected(call: Awaitable[T], receive: Receive) -> T | None:
     """The call's answer, or None when the client left meanwhile, in which case the call was cancelled.
 
-    Only for requests whose body is complete: whatever `receive` says then means that the client left. The call runs in
-    the caller's task, so that it costs one task (about 7 us on uvloop), not two.
+    Only for requests whose body is complete: whatever `receive` says then means that the client left. Watching a
+    connection costs a task, more than a small call itself; so only calls that last longer than `GRACE_S` are watched.
     """
     caller = asyncio.current_task()
     assert caller is not None  # noqa: S101 - a coroutine always runs in a task
-    left = False
-
-    async def watch() -> None:
-        nonlocal left
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        left = True
-        caller.cancel()
-
-    watcher = asyncio.get_running_loop().create_task(watch())
+    watch = _Watch(caller, receive)
+    timer = asyncio.get_running_loop().call_later(GRACE_S, watch.begin)
     try:
         return await call
     except asyncio.CancelledError:
-        if not left or caller.cancelling() > 1:  # not ours, or not ours alone
+        if not watch.client_left or caller.cancelling() > 1:  # not ours, or not ours alone
             raise
         return None
     finally:
-        if left:
-            caller.uncancel()
-        watcher.cancel()
-        try:
-            await watcher
-        except asyncio.CancelledError:
-            if caller.cancelling():
-                raise
+        timer.cancel()
+        if watch.begun:
+            await watch.end()

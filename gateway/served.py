@@ -72,10 +72,9 @@ class Served:
         try:
             deadline_ns = self._deadline_ns(started_ns, timeout_ns)
             if rows <= self.spec.largest_batch_rows:
-                with self.runner.reserve(
-                    rows, deadline_ns=deadline_ns, shape_key=self._shape_key(inputs)
-                ) as reservation:
-                    answers: Answers = (await reservation.execute(inputs),)
+                answers: Answers = (
+                    await self.runner.execute(inputs, rows, deadline_ns=deadline_ns, shape_key=self._shape_key(inputs)),
+                )
             else:
                 answers = await self._infer_chunks(inputs, rows, deadline_ns)
         except BaseException as error:

@@ -5,6 +5,7 @@ No connection, future, callback or clock is in here, so a surface may live in an
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +45,7 @@ class InferRequest:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(NamedTuple):
     """Where one request's time went, in nanoseconds.
 
     Attributes:
@@ -63,6 +63,9 @@ class Timing:
     batch_rows: int = 0
 
 
+NO_TIMING = Timing()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferResponse:
     """The answer to an `InferRequest`; `outputs` holds the wanted tensors in the wanted order."""
@@ -71,7 +74,7 @@ class InferResponse:
     version: int
     request_id: str = ""
     outputs: Tensors
-    timing: Timing = Timing()
+    timing: Timing = NO_TIMING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,4 +116,4 @@ class ClassifyResponse:
     version: int
     request_id: str = ""
     results: tuple[tuple[Prediction, ...] | Exception, ...]
-    timing: Timing = Timing()
+    timing: Timing = NO_TIMING

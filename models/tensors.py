@@ -8,9 +8,35 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+_NUMPY: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "UINT8": np.dtype(np.uint8),
+    "UINT16": np.dtype(np.uint16),
+    "UINT32": np.dtype(np.uint32),
+    "UINT64": np.dtype(np.uint64),
+    "INT8": np.dtype(np.int8),
+    "INT16": np.dtype(np.int16),
+    "INT32": np.dtype(np.int32),
+    "INT64": np.dtype(np.int64),
+    "FP16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "FP32": np.dtype(np.float32),
+    "FP64": np.dtype(np.float64),
+    "BYTES": np.dtype(np.object_),
+}
+
 
 class DataType(enum.Enum):
-    """One element type. The value is its name on the wire (v2 protocol)."""
+    """One element type. The value is its name on the wire (v2 protocol).
+
+    Attributes:
+        numpy: The numpy element type; BYTES are Python ``bytes`` in an object array.
+    """
+
+    numpy: np.dtype[Any]
+
+    def __init__(self, wire_name: str) -> None:
+        self.numpy = _NUMPY[wire_name]
 
     BOOL = "BOOL"
     UINT8 = "UINT8"
@@ -33,14 +59,9 @@ class DataType(enum.Enum):
         return "TYPE_STRING" if self is DataType.BYTES else f"TYPE_{self.value}"
 
     @property
-    def numpy(self) -> np.dtype[Any]:
-        """The numpy element type; BYTES are Python ``bytes`` in an object array."""
-        return _NUMPY[self]
-
-    @property
     def element_bytes(self) -> int | None:
         """Size of one element, or None for BYTES, whose elements vary."""
-        return None if self is DataType.BYTES else _NUMPY[self].itemsize
+        return None if self is DataType.BYTES else self.numpy.itemsize
 
     @staticmethod
     def from_config_name(word: str) -> "DataType":
@@ -53,24 +74,8 @@ class DataType(enum.Enum):
         return _BY_NUMPY[dtype]
 
 
-_NUMPY: dict[DataType, np.dtype[Any]] = {
-    DataType.BOOL: np.dtype(np.bool_),
-    DataType.UINT8: np.dtype(np.uint8),
-    DataType.UINT16: np.dtype(np.uint16),
-    DataType.UINT32: np.dtype(np.uint32),
-    DataType.UINT64: np.dtype(np.uint64),
-    DataType.INT8: np.dtype(np.int8),
-    DataType.INT16: np.dtype(np.int16),
-    DataType.INT32: np.dtype(np.int32),
-    DataType.INT64: np.dtype(np.int64),
-    DataType.FP16: np.dtype(np.float16),
-    DataType.BF16: np.dtype(ml_dtypes.bfloat16),
-    DataType.FP32: np.dtype(np.float32),
-    DataType.FP64: np.dtype(np.float64),
-    DataType.BYTES: np.dtype(np.object_),
-}
 _BY_CONFIG_NAME = {data_type.config_name: data_type for data_type in DataType}
-_BY_NUMPY = {dtype: data_type for data_type, dtype in _NUMPY.items()}
+_BY_NUMPY = {data_type.numpy: data_type for data_type in DataType}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

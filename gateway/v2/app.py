@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from gateway.asgi import (
     Headers,
@@ -104,10 +104,10 @@ class V2Surface:
         fixed = self._fixed.get(path)
         if fixed is not None:
             return fixed() if method == "GET" else _WRONG_METHOD
-        match = _MODEL_PATH.fullmatch(path)
-        if match is None:
+        target = _parse_path(path)
+        if target is None:
             return _NOT_FOUND
-        model, version_text, action = match.groups()
+        model, version_text, action = target
         if method != ("POST" if action == "infer" else "GET"):
             return _WRONG_METHOD
         version = None if version_text is None else _parse_version(version_text)
@@ -183,6 +183,13 @@ class V2Surface:
         if not entries:
             return error_reply(400, f"requested model version is not available for model '{model}'")
         return json_reply(metadata.statistics(entries))
+
+
+@lru_cache(1024)  # a server is asked for the same few paths again and again
+def _parse_path(path: str) -> tuple[str, str | None, str | None] | None:
+    """Model, version and action of a path below ``/v2/models``, or None."""
+    match = _MODEL_PATH.fullmatch(path)
+    return None if match is None else (match[1], match[2], match[3])
 
 
 def _health(is_well: bool) -> Reply:

@@ -1,7 +1,9 @@
 """An infer request's body to an `InferRequest`, and what is needed to render its answer. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from gateway.v2 import tensors
 from gateway.v2.body import Body
@@ -38,13 +40,15 @@ JSON_FORM = OutputForm(is_binary=False)
 BINARY_FORM = OutputForm(is_binary=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+_NO_FORMS: Mapping[str, OutputForm] = MappingProxyType({})
+
+
+class Decoded(NamedTuple):
     """A request and how to render its answer: `forms` by output name, `default` for outputs that were not listed."""
 
     request: InferRequest
     default: OutputForm
-    forms: Mapping[str, OutputForm] = field(default_factory=dict)
+    forms: Mapping[str, OutputForm] = _NO_FORMS
 
 
 def with_request_id(error: InvalidRequestError, request_id: str) -> InvalidRequestError:
@@ -125,7 +129,7 @@ def decode_json(model: str, version: int | None, body: Body, limit_bytes: int) -
     items = required(top, "inputs", list, "")
     try:
         inputs = InputReader(model, body, limit_bytes).read(items)
-        forms = _read_outputs(optional(top, "outputs", list, [], ""))
+        forms = _read_outputs(required(top, "outputs", list, "")) if "outputs" in top else {}
     except MalformedRequestError:
         raise
     except InvalidRequestError as error:
@@ -140,7 +144,7 @@ def decode_json(model: str, version: int | None, body: Body, limit_bytes: int) -
         timeout_ns=timeout_ns,
         parameters=custom,
     )
-    wants_binary = optional(parameters, "binary_data_output", bool, False, "/parameters")
+    wants_binary = bool(parameters) and optional(parameters, "binary_data_output", bool, False, "/parameters")
     # As Triton's code has it: the default counts only when no outputs are listed.
     return Decoded(request, BINARY_FORM if wants_binary else JSON_FORM, forms)
 
@@ -178,6 +182,10 @@ class InputReader:
         """All inputs by name. Raises as `decode_json` does."""
         inputs: dict[str, Array] = {}
         for index, value in enumerate(items):
+            plain = tensors.read_plain_input(value, self._limit_bytes)
+            if plain is not None and plain[0] not in inputs:
+                inputs[plain[0]] = plain[1]
+                continue
             pointer = f"/inputs/{index}"
             item = as_object("inputs", value, pointer)
             name = required(item, "name", str, pointer)
@@ -205,7 +213,7 @@ class InputReader:
         if size_bytes is not None:
             return self._take(name, wire, shape, count, size_bytes)
         data = required(item, "data", list, pointer)
-        return tensors.from_json(name, wire, shape, data, f"{pointer}/data", self._limit_bytes)
+        return tensors.from_json(name, wire, shape, count, data, f"{pointer}/data", self._limit_bytes)
 
     def _take(self, name: str, wire: Wire, shape: tuple[int, ...], count: int, size_bytes: int) -> Array:
         start, end = self._position, self._position + size_bytes
