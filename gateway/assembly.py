@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,7 @@ OnReady = Callable[[str], Coroutine[Any, Any, None]]
 _log = logging.getLogger(__name__)
 
 VERSION = package_version("shoal")
+_ORDERLY_END_S = 1.0  # once requests are given up: a batch that hangs in an engine cannot be cancelled
 
 
 class StartupError(Exception):
@@ -142,10 +144,7 @@ async def _run(
     on_ready: OnReady | None,
 ) -> None:
     gateway = create_gateway(service, settings, codec_pool)
-    server = HttpServer(
-        gateway, bind(settings.http_address, settings.http_port, "--http-port"), settings.exit_timeout_secs
-    )
-    metrics = _create_metrics_server(settings, service)
+    server, metrics = _create_servers(settings, gateway, service)
     runners = [served.runner for versions in loaded.models.values() for served in versions.values()]
     async with asyncio.TaskGroup() as tasks:
         helpers = [tasks.create_task(runner.run()) for runner in runners]
@@ -187,15 +186,34 @@ async def _drain(
     if not drained.done():
         _log.warning("requests are still running and are given up")
         server.force()
+        asyncio.get_running_loop().call_later(_ORDERLY_END_S, _end_at_once)
     for task in (drained, forced):
         task.cancel()
     await asyncio.wait((drained, forced))
+
+
+def _end_at_once() -> None:
+    _log.error("a batch does not end; the process ends without it")
+    logging.shutdown()
+    os._exit(1)
 
 
 async def _drained(serving: asyncio.Task[None], runners: Sequence[Runner[Tensors, Tensors]]) -> None:
     await asyncio.wait((serving,))
     for runner in runners:
         await runner.drain()
+
+
+def _create_servers(
+    settings: Settings, gateway: Gateway, service: InferenceService
+) -> tuple[HttpServer, HttpServer | None]:
+    """Both ports are bound, or none is."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(bind(settings.http_address, settings.http_port, "--http-port"))
+        server = HttpServer(gateway, listener, settings.exit_timeout_secs)
+        metrics = _create_metrics_server(settings, service)
+        stack.pop_all()  # from here on the servers own their listeners
+    return server, metrics
 
 
 def _create_metrics_server(settings: Settings, service: InferenceService) -> HttpServer | None:

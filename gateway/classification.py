@@ -23,8 +23,9 @@ def top_predictions(
         exponents = np.exp(values - values.max())
         values = exponents / exponents.sum()
     count = min(top_k, values.size)
-    best = np.argpartition(-values, count - 1)[:count]
-    order = best[np.lexsort((best, -values[best]))]
+    least = np.partition(values, values.size - count)[values.size - count]
+    best = np.flatnonzero(~(values < least))  # all that share the last place, so that the lowest index gets it
+    order = best[np.argsort(-values[best], kind="stable")][:count]
     return tuple(
         Prediction(
             index=int(index),

@@ -36,10 +36,14 @@ def parse_body(body: bytes, content_type: bytes) -> ClassifyBody:
     """
     kind = content_type.partition(b";")[0].strip().lower()
     if kind == b"application/json":
-        return _parse_json(body)
-    if kind.startswith(b"multipart/"):
-        return _parse_form(body, content_type)
-    return ClassifyBody((body,))
+        parsed = _parse_json(body)
+    elif kind.startswith(b"multipart/"):
+        parsed = _parse_form(body, content_type)
+    else:
+        parsed = ClassifyBody((body,))
+    if not any(parsed.images):  # an error at the place of an image counts: it says more
+        raise InvalidRequestError("found images of 0 bytes, expected encoded images; was the file read?")
+    return parsed
 
 
 def parse_top_k(text: str) -> int:

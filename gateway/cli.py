@@ -85,8 +85,9 @@ def init(
         write_repository(directory)
     except RepositoryError as error:
         _fail(error)
-    _console.print(f"wrote {directory / MODEL_NAME}", highlight=False)
-    _console.print(f"serve it: shoal serve --model-repository {directory}", highlight=False)
+    # Lines to copy: neither broken at the width of the terminal nor read as markup.
+    for line in (f"wrote {directory / MODEL_NAME}", f"serve it: shoal serve --model-repository {directory}"):
+        _console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -127,9 +128,9 @@ def models(url: Url = _DEFAULT_URL) -> None:
 
 def print_guesses(console: Console, photo: Path, guesses: Sequence[Guess]) -> None:
     """Labels with their probabilities, below the file's name."""
-    console.print(f"[bold]{escape(str(photo))}[/]", highlight=False)
+    console.print(f"[bold]{escape(str(photo))}[/]", highlight=False, soft_wrap=True)
     for guess in guesses:
-        console.print(f"  {guess.probability:6.1%}  {escape(guess.label)}", highlight=False)
+        console.print(f"  {guess.probability:6.1%}  {escape(guess.label)}", highlight=False, soft_wrap=True)
 
 
 def _cell(value: object) -> str:

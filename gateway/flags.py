@@ -27,11 +27,15 @@ def settings_from(given: dict[str, Any]) -> Settings:
         typer.BadParameter: A value is not allowed; names the flag, what was found and what was expected.
     """
     try:
-        return Settings(**{name: value for name, value in given.items() if value not in (None, False, [])})
+        return Settings(**{name: value for name, value in given.items() if _is_given(value)})
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0])
         raise typer.BadParameter(f"{problem['msg']}, found {problem['input']!r}", param_hint=_flag(name)) from None
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != []  # 0 is a value: any free port, no lead time
 
 
 def with_setting_flags(command: Callable[..., None]) -> Callable[..., None]:

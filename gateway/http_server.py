@@ -71,6 +71,5 @@ def bind(address: str, port: int, flag: str) -> socket.socket:
     try:
         return socket.create_server((address, port), family=family, backlog=2048)
     except OSError as error:
-        raise PortInUseError(
-            f"cannot listen on {address}:{port} ({error.strerror or error}); choose another port with {flag}"
-        ) from None
+        reason = str(error.strerror or error).partition(" (while attempting")[0]  # Python repeats the address
+        raise PortInUseError(f"cannot listen on {address}:{port} ({reason}); choose another port with {flag}") from None

@@ -40,7 +40,7 @@ class InferenceService:
 
     Args:
         models: For each model of the repository its loaded versions, by number; empty if none could be loaded.
-        failed: Versions that should be served and could not be loaded, by model.
+        failed: By model, the versions that should be served and could not be loaded; none named if all.
         strict_readiness: Whether a failed version keeps the server from being ready.
     """
 
@@ -53,7 +53,7 @@ class InferenceService:
     ) -> None:
         self._models = models
         self._failed = failed or {}
-        self._ready = not (strict_readiness and any(self._failed.values()))
+        self._ready = not (strict_readiness and self._failed)
         self._stopping = False
 
     async def infer(self, request: InferRequest) -> InferResponse:

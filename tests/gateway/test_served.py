@@ -1,0 +1,184 @@
+"""One model version: batches, chunks, deadlines, counters."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from backends.errors import ExecutionError
+from batching.core.errors import DeadlineExceededError, QueueFullError, TooManyRowsError
+from gateway.served import create_limits, create_policy
+from gateway.service import InferenceService
+from models.errors import InvalidRequestError
+from models.spec import BatchingSpec, Oversize
+from tests.gateway.serving import POISON, Gate, echo, images, mirror, one_turn, rows, serving
+
+
+def values(response) -> list[float]:
+    return response.outputs["y"][:, 0].tolist()
+
+
+def counters(service: InferenceService):
+    (entry,) = service.statistics()
+    return entry
+
+
+async def test_a_large_request_is_cut_into_chunks_and_keeps_its_order() -> None:
+    async with serving(echo(max_batch_rows=4)) as service:
+        response = await service.infer(rows(*range(10)))
+
+        assert values(response) == list(range(10))
+        assert (counters(service).execution_count, counters(service).success.count) == (3, 1)
+        assert response.timing.batch_rows == 4
+
+
+async def test_an_error_in_one_chunk_is_the_requests_error_and_leaves_nothing_behind() -> None:
+    async with serving(echo(max_batch_rows=4)) as service:
+        with pytest.raises(ExecutionError, match=r"contains -1\.0"):
+            await service.infer(rows(0, 1, 2, 3, 4, POISON, 6, 7, 8, 9))
+
+        assert counters(service).failures["BACKEND"] == 1
+        assert (counters(service).waiting_requests, counters(service).reserved_requests) == (0, 0)
+        assert values(await service.infer(rows(5))) == [5]
+
+
+async def test_all_chunks_are_admitted_or_none() -> None:
+    async with serving(echo(max_batch_rows=4, max_queue_requests=2)) as service:
+        with pytest.raises(QueueFullError):
+            await service.infer(rows(*range(12)))
+        await one_turn()
+
+        assert counters(service).reserved_requests == 0
+        assert counters(service).fail.count == 0
+
+
+@pytest.mark.parametrize(
+    ("batching", "text"),
+    [
+        ({"max_queue_rows": 16}, "request has 20 rows, the largest batch is 16"),
+        ({"oversize": Oversize.REFUSE}, "batch-size must be <= 4 for 'echo'"),
+    ],
+    ids=["more than the queue holds", "no splitting"],
+)
+async def test_what_cannot_be_split_is_refused_with_the_limit(batching: dict, text: str) -> None:
+    async with serving(echo(max_batch_rows=4, **batching)) as service:
+        with pytest.raises((TooManyRowsError, InvalidRequestError)) as caught:
+            await service.infer(rows(*range(20)))
+
+    assert text in str(caught.value)
+
+
+async def test_a_deadline_ends_the_waiting_and_is_counted_as_rejected() -> None:
+    gate = Gate()
+    async with serving(echo(), gate=gate) as service:
+        running = asyncio.create_task(service.infer(rows(1)))
+        await asyncio.to_thread(gate.entered.acquire)
+
+        with pytest.raises(DeadlineExceededError):
+            await service.infer(rows(2, timeout_ns=1_000_000))
+        gate.open()
+
+        assert values(await running) == [1]
+        assert counters(service).failures["REJECTED"] == 1
+
+
+async def test_the_default_timeout_is_for_requests_without_their_own() -> None:
+    gate = Gate()
+    async with serving(echo(), gate=gate, timeout_s=0.001) as service:
+        running = asyncio.create_task(service.infer(rows(1, timeout_ns=10**10)))
+        await asyncio.to_thread(gate.entered.acquire)
+
+        with pytest.raises(DeadlineExceededError):
+            await service.infer(rows(2))
+        gate.open()
+
+        assert values(await running) == [1]
+
+
+async def test_a_caller_that_leaves_is_counted_and_its_batch_mates_are_answered() -> None:
+    gate = Gate()
+    async with serving(echo(), gate=gate) as service:
+        running = asyncio.create_task(service.infer(rows(1)))
+        await asyncio.to_thread(gate.entered.acquire)
+        leaving, staying = (asyncio.create_task(service.infer(rows(value))) for value in (2, 3))
+        await one_turn()
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        gate.open()
+
+        assert [values(await running), values(await staying)] == [[1], [3]]
+        assert counters(service).failures["CANCELED"] == 1
+        assert counters(service).inference_count == 2
+
+
+async def test_waiting_requests_share_a_batch_and_statistics_count_each() -> None:
+    gate = Gate()
+    async with serving(echo(max_batch_rows=4), gate=gate) as service:
+        first = asyncio.create_task(service.infer(rows(0)))
+        await asyncio.to_thread(gate.entered.acquire)
+        others = [asyncio.create_task(service.infer(rows(value))) for value in (1, 2, 3)]
+        await one_turn()
+        gate.open()
+        await asyncio.wait([first, *others])
+
+        entry = counters(service)
+        assert [values(task.result()) for task in others] == [[1], [2], [3]]
+        assert (entry.inference_count, entry.execution_count, entry.success.count) == (4, 2, 4)
+        assert [(batch.rows, batch.compute_infer.count) for batch in entry.batches] == [(1, 1), (3, 1)]
+        assert entry.compute_infer.count == 4
+        assert sum(entry.close_reasons.values()) == 2
+
+
+async def test_rows_of_different_shapes_never_share_a_batch() -> None:
+    gate = Gate()
+    wide = replace(rows(1, 1), inputs={"x": np.ones((1, 3), np.float32)})
+    async with serving(echo(dims=-1), gate=gate) as service:
+        first = asyncio.create_task(service.infer(rows(0)))
+        await asyncio.to_thread(gate.entered.acquire)
+        others = [asyncio.create_task(service.infer(request)) for request in (rows(1), wide, rows(2))]
+        await one_turn()
+        gate.open()
+        await asyncio.wait([first, *others])
+
+        assert [task.result().outputs["y"].shape for task in others] == [(1, 2), (1, 3), (1, 2)]
+
+
+async def test_a_broken_image_gives_its_place_back() -> None:
+    async with serving(mirror()) as service:
+        (result,) = (await service.classify(images(b"no number"))).results
+        await one_turn()
+
+        assert str(result) == "found b'no number', expected a number"
+        assert (counters(service).reserved_requests, counters(service).fail.count) == (0, 0)
+
+
+async def test_a_defect_is_counted_apart() -> None:
+    class DefectiveDecoder:
+        async def decode(self, data, how):
+            raise ZeroDivisionError
+
+    async with serving(mirror(), decoder=DefectiveDecoder()) as service:
+        with pytest.raises(ZeroDivisionError):
+            await service.classify(images(b"1"))
+
+        assert counters(service).failures["OTHER"] == 1
+
+
+@pytest.mark.parametrize("policy", ["greedy", "triton", "single"])
+async def test_every_policy_answers(policy: str) -> None:
+    async with serving(echo(policy=policy, preferred_rows=(4,))) as service:
+        assert values(await service.infer(rows(7))) == [7]
+
+
+def test_an_unknown_policy_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="policy 'magic' of model 'echo' is not one of greedy, single, triton"):
+        create_policy(echo(policy="magic"))
+
+
+def test_the_limits_are_those_of_the_configuration() -> None:
+    spec = replace(echo(max_batch_rows=8), batching=BatchingSpec(max_queue_requests=3, max_queue_rows=9))
+
+    limits = create_limits(spec)
+
+    assert (limits.max_batch_rows, limits.max_requests, limits.max_rows) == (8, 3, 9)
