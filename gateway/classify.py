@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from gateway import compression
 from gateway.asgi import Headers, Offload, read_body, unless_disconnected
 from gateway.classify_codec import (
     DEFAULT_TOP_K,
@@ -110,9 +111,13 @@ class ClassifySurface:
     async def _answer(self, request: Request, model: str | None, version: int | None, top_k: str | None) -> Response:
         wanted = None if top_k is None else parse_top_k(top_k)
         headers: Headers = dict(request.scope["headers"])
-        chunks = await read_body(request.receive, headers, self._limits.max_body_bytes)
+        limit_bytes = self._limits.max_body_bytes
+        is_compressed = compression.is_compressed(headers.get(b"content-encoding", b""))
+        chunks = await read_body(request.receive, headers, limit_bytes)
         if chunks is None:
             return Response(status_code=499)  # nobody is there to read it
+        if is_compressed:
+            chunks = await self._offload(partial(compression.inflate, chunks, limit_bytes))
         body = await self._parse(b"".join(chunks), headers.get(b"content-type", b""))
         call = ClassifyRequest(
             model=model,

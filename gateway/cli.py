@@ -1,6 +1,7 @@
 """The command `shoal`."""
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_console = Console()
+_console = Console(width=None if sys.stdout.isatty() else 200)  # a pipe has no edge to wrap at
 
 Url = Annotated[str, typer.Option(help="Base URL of the running server.", envvar="SHOAL_URL")]
 
@@ -92,7 +93,7 @@ def init(
 
 @app.command()
 def classify(
-    photos: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Photographs.", exists=True, dir_okay=False)],
+    photos: Annotated[list[Path], typer.Argument(metavar="FILE", help="Photographs.", exists=True, dir_okay=False)],
     url: Url = _DEFAULT_URL,
     model: Annotated[str | None, typer.Option(help="Needed if several models can classify.")] = None,
     top_k: Annotated[int, typer.Option(min=1, max=1000, help="Classes per photograph.")] = 5,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from gateway import compression
 from gateway.asgi import (
     Headers,
     Offload,
@@ -25,7 +26,7 @@ from gateway.asgi import (
 )
 from gateway.engine import Engine
 from gateway.errors import INTERNAL, V2_ERRORS, UnsupportedEncodingError, find_row
-from gateway.v2 import compression, metadata
+from gateway.v2 import metadata
 from gateway.v2.body import assemble, is_slow
 from gateway.v2.request import Decoded, decode_json, decode_raw, with_request_id
 from gateway.v2.response import is_slow_to_render, render

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
+import socket
 import sys
 
 import uvicorn
 import uvloop
 from starlette.types import Receive, Scope, Send
-
-from gateway.http_server import bind
 
 
 async def echo(_scope: Scope, receive: Receive, send: Send) -> None:
@@ -27,7 +26,7 @@ async def echo(_scope: Scope, receive: Receive, send: Send) -> None:
 
 async def main() -> None:
     """Serve until terminated."""
-    listener = bind("127.0.0.1", 0, "")
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     config = uvicorn.Config(echo, lifespan="off", log_config=None, access_log=False, server_header=False)
     server = uvicorn.Server(config)
     sys.stderr.write(json.dumps({"url": f"http://127.0.0.1:{listener.getsockname()[1]}"}) + "\n")

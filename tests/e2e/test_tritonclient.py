@@ -43,7 +43,7 @@ def test_health_metadata_and_config(client) -> None:
     assert (client.is_server_live(), client.is_server_ready(), client.is_model_ready(MODEL_NAME)) == (True, True, True)
     assert client.get_server_metadata()["name"] == "shoal"
     assert metadata["inputs"] == [{"name": "image", "datatype": "FP32", "shape": [-1, 3, 224, 224]}]
-    assert (config["backend"], config["max_batch_size"]) == ("onnxruntime", 8)
+    assert (config["backend"], config["max_batch_size"]) == ("onnxruntime", 4)
 
 
 @pytest.mark.parametrize("is_binary", [True, False], ids=["binary", "JSON"])

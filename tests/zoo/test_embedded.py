@@ -31,7 +31,7 @@ def test_the_repository_has_tritons_layout_and_nothing_else(model_directory):
 def test_the_configuration_fits_tritons_schema(model_directory):
     config = text_format.Parse((model_directory / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
 
-    assert (config.name, config.max_batch_size) == ("efficientnet-lite0", 8)
+    assert (config.name, config.max_batch_size) == ("efficientnet-lite0", 4)
     assert [(tensor.name, *tensor.dims) for tensor in config.input] == [("image", 3, 224, 224)]
     assert [(tensor.name, *tensor.dims) for tensor in config.output] == [("logits", 1000)]
     assert [(group.count, group.kind) for group in config.instance_group] == [

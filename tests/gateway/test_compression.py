@@ -4,8 +4,8 @@ import zlib
 
 import pytest
 
+from gateway.compression import deflate, inflate, is_compressed, response_coding
 from gateway.errors import RequestTooLargeError, UnsupportedEncodingError
-from gateway.v2.compression import deflate, inflate, is_compressed, response_coding
 from models.errors import MalformedRequestError
 
 TEXT = b'{"inputs":[]}' * 5000
