@@ -5,10 +5,10 @@ scheduler together: what arrives in the same turn is seen together, and a busy s
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from batching.alarm import Alarm
 from batching.clock import Clock
@@ -84,7 +84,7 @@ class Reservation(Generic[Payload, Result]):
         self._runner = runner
         self._ticket: int | None = ticket
 
-    async def execute(self, payload: Payload) -> Answer[Result]:
+    def execute(self, payload: Payload) -> Coroutine[Any, Any, Answer[Result]]:
         """Queue the ready rows and wait for their answer. Once per reservation.
 
         Raises:
@@ -95,7 +95,7 @@ class Reservation(Generic[Payload, Result]):
         if self._ticket is None:
             raise RuntimeError("a reservation is good for one execution")
         ticket, self._ticket = self._ticket, None
-        return await self._runner.wait_for_answer(ticket, payload)
+        return self._runner.wait_for_answer(ticket, payload)
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +166,7 @@ class Runner(Generic[Payload, Result]):
         """Admit a request; use the result as a context manager. Raises as `Scheduler.reserve`."""
         return Reservation(self, self._admit(rows, deadline_ns, priority, shape_key))
 
-    async def execute(
+    def execute(
         self,
         payload: Payload,
         rows: int,
@@ -174,12 +174,12 @@ class Runner(Generic[Payload, Result]):
         deadline_ns: int | None = None,
         priority: int = 0,
         shape_key: Hashable = None,
-    ) -> Answer[Result]:
+    ) -> Coroutine[Any, Any, Answer[Result]]:
         """Admit, queue and wait in one step, for rows that are ready.
 
-        Raises as `Scheduler.reserve` and `Reservation.execute`.
+        Raises as `Scheduler.reserve` and, when awaited, as `Reservation.execute`.
         """
-        return await self.wait_for_answer(self._admit(rows, deadline_ns, priority, shape_key), payload)
+        return self.wait_for_answer(self._admit(rows, deadline_ns, priority, shape_key), payload)
 
     async def drain(self) -> None:
         """Admit nothing more and wait until everything admitted has been answered."""

@@ -1,5 +1,6 @@
 """The root ASGI application: bare ASGI for the hot v2 paths, FastAPI for everything else."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -31,15 +32,14 @@ class Gateway:
         """The server is about to stop: clients should open their next connection elsewhere."""
         self._leaving = True
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request."""
         if self._leaving:
             send = _closing(send)
         path: str = scope.get("path", "")
         if scope["type"] == "http" and path.startswith("/v2") and path[3:4] in {"", "/"}:
-            await self._v2(scope, receive, send)
-        else:
-            await self._rest(scope, receive, send)
+            return self._v2(scope, receive, send)
+        return self._rest(scope, receive, send)
 
 
 def _closing(send: Send) -> Send:

@@ -1,7 +1,7 @@
 """The few things that the surfaces need of HTTP, on bare ASGI messages."""
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -10,6 +10,8 @@ import orjson
 from gateway.errors import RequestTooLargeError
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 GRACE_S = 0.01
 """A call that is over by then is not watched for its client's leaving."""
@@ -81,9 +83,11 @@ async def read_body(receive: Receive, headers: Headers, limit_bytes: int) -> lis
 async def send_reply(send: Send, reply: Reply) -> None:
     """Send the answer. A client that has left is no error: nobody is there to be told."""
     headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body))]
-    with contextlib.suppress(OSError):  # servers raise one of its kinds when the connection is gone
+    try:
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body})
+    except OSError as error:  # servers raise one of its kinds when the connection is gone
+        _log.debug("the client left before its answer: %s", error)
 
 
 class _Watch:

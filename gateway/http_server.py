@@ -22,7 +22,9 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                interface="asgi3",
                 lifespan="off",
+                proxy_headers=False,  # nothing here asks who the client is
                 log_config=None,
                 access_log=False,
                 server_header=False,

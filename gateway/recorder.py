@@ -12,6 +12,7 @@ from models.inference import Timing
 STAGE_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BATCH_BOUNDS_ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 STAGES = ("decode", "queue", "compute", "total")
+_FOLD_AT = 256
 FAILURE_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 
@@ -67,6 +68,7 @@ class Recorder:
     def __init__(self, wall_clock: Clock | None = None) -> None:
         self._wall_clock = wall_clock or WallClock()
         self._last_success_ns = 0
+        self._answered: list[tuple[int, Timing]] = []  # not yet in the sums below
         self._rows = 0
         self._executions = 0
         self._success = _Sum()
@@ -101,15 +103,23 @@ class Recorder:
     def success(self, rows: int, timing: Timing) -> None:
         """A request was answered."""
         self._last_success_ns = self._wall_clock.now_ns()
-        self._rows += rows
-        self._success.add(timing.total_ns)
-        self._queue.add(timing.queue_ns)
-        stages = self._stages
-        if timing.decode_ns:
-            stages["decode"].add(timing.decode_ns / SECOND_NS)
-        stages["queue"].add(timing.queue_ns / SECOND_NS)
-        stages["compute"].add(timing.compute_ns / SECOND_NS)
-        stages["total"].add(timing.total_ns / SECOND_NS)
+        self._answered.append((rows, timing))
+        if len(self._answered) >= _FOLD_AT:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Add up what was answered: many at once in one tight loop cost less than half of one at a time."""
+        decode, queue, compute, total = (self._stages[stage] for stage in STAGES)
+        for rows, timing in self._answered:
+            self._rows += rows
+            self._success.add(timing.total_ns)
+            self._queue.add(timing.queue_ns)
+            if timing.decode_ns:
+                decode.add(timing.decode_ns / SECOND_NS)
+            queue.add(timing.queue_ns / SECOND_NS)
+            compute.add(timing.compute_ns / SECOND_NS)
+            total.add(timing.total_ns / SECOND_NS)
+        self._answered.clear()
 
     def failure(self, reason: str, total_ns: int) -> None:
         """An admitted request failed; `reason` is one of FAILURE_REASONS."""
@@ -118,6 +128,7 @@ class Recorder:
 
     def snapshot(self, model: str, version: int, scheduler: SchedulerStatistics) -> VersionStatistics:
         """Everything, with the scheduler's gauges."""
+        self._fold()
         return VersionStatistics(
             model=model,
             version=version,

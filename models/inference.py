@@ -4,7 +4,7 @@ No connection, future, callback or clock is in here, so a surface may live in an
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,16 +18,17 @@ Tensors = Mapping[str, Array]
 
 Parameter = str | int | float | bool
 
+_NO_PARAMETERS: Mapping[str, Parameter] = {}  # shared, so never written to: its type says so
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferRequest:
+
+class InferRequest(NamedTuple):
     """One call of one model with ready tensors.
 
     Attributes:
         model: Model name.
-        version: Version number, or None for the version policy's default.
         inputs: Tensors by name, batch dimension included when the model has one. They may be read-only views on the
             request body and are never written.
+        version: Version number, or None for the version policy's default.
         outputs: Names of the wanted outputs in order; empty means all.
         request_id: The caller's id, echoed; empty if none.
         priority: 1 is the most urgent; 0 means the model's default.
@@ -36,13 +37,13 @@ class InferRequest:
     """
 
     model: str
-    version: int | None = None
     inputs: Tensors
+    version: int | None = None
     outputs: tuple[str, ...] = ()
     request_id: str = ""
     priority: int = 0
     timeout_ns: int | None = None
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    parameters: Mapping[str, Parameter] = _NO_PARAMETERS
 
 
 class Timing(NamedTuple):
@@ -66,14 +67,13 @@ class Timing(NamedTuple):
 NO_TIMING = Timing()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferResponse:
+class InferResponse(NamedTuple):
     """The answer to an `InferRequest`; `outputs` holds the wanted tensors in the wanted order."""
 
     model: str
     version: int
-    request_id: str = ""
     outputs: Tensors
+    request_id: str = ""
     timing: Timing = NO_TIMING
 
 

@@ -27,7 +27,7 @@ from gateway.asgi import (
 from gateway.engine import Engine
 from gateway.errors import INTERNAL, V2_ERRORS, UnsupportedEncodingError, find_row
 from gateway.v2 import metadata
-from gateway.v2.body import assemble, is_slow
+from gateway.v2.body import Body, assemble, is_slow
 from gateway.v2.request import Decoded, decode_json, decode_raw, with_request_id
 from gateway.v2.response import is_slow_to_render, render
 from models.errors import InvalidRequestError, MalformedRequestError
@@ -92,16 +92,17 @@ class V2Surface:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
+        reply: Reply | None
         try:
-            reply = await self._answer(scope, receive)
+            found = self._route(scope["path"], scope["method"])
+            reply = found if isinstance(found, Reply) else await self._infer(*found, scope, receive)
         except Exception as error:  # noqa: BLE001 - answered and logged, whatever it is
             reply = _refusal(error)
         if reply is not None:
             await send_reply(send, reply)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Reply | None:
-        path: str = scope["path"]
-        method: str = scope["method"]
+    def _route(self, path: str, method: str) -> Reply | tuple[ModelSpec, int | None]:
+        """The answer, or which version shall infer."""
         fixed = self._fixed.get(path)
         if fixed is not None:
             return fixed() if method == "GET" else _WRONG_METHOD
@@ -113,47 +114,47 @@ class V2Surface:
             return _WRONG_METHOD
         version = None if version_text is None else _parse_version(version_text)
         if action == "infer":
-            return await self._infer(self._engine.model(model, version), version, scope, receive)
+            return self._engine.model(model, version), version
         return self._of_model[action](model, version)
 
     async def _infer(self, spec: ModelSpec, version: int | None, scope: Scope, receive: Receive) -> Reply | None:
         headers: Headers = dict(scope["headers"])
-        decoded = await self._read(spec, version, headers, receive)
-        if decoded is None:
+        is_compressed = compression.is_compressed(headers.get(b"content-encoding", b""))
+        chunks = await read_body(receive, headers, self._limits.max_body_bytes)
+        if chunks is None:
             return None
+        if is_compressed:  # a few bytes can unpack to much
+            chunks = await self._offload(partial(compression.inflate, chunks, self._limits.max_body_bytes))
+        decoded = self._decode(spec, version, assemble(chunks, headers.get(b"inference-header-content-length")))
+        if not isinstance(decoded, Decoded):
+            decoded = await self._offload(decoded)
         try:
             response = await unless_disconnected(self._engine.infer(decoded.request), receive)
         except InvalidRequestError as error:
             raise with_request_id(error, decoded.request.request_id) from None
         if response is None:
             return None
-        reply = await self._render(spec, decoded, response)
+        reply = self._render(spec, decoded, response)
+        if not isinstance(reply, Reply):
+            reply = await self._offload(reply)
         accepted = headers.get(b"accept-encoding")
         return reply if accepted is None else await self._compress(reply, compression.response_coding(accepted))
 
-    async def _read(self, spec: ModelSpec, version: int | None, headers: Headers, receive: Receive) -> Decoded | None:
-        limit_bytes = self._limits.max_body_bytes
-        is_compressed = compression.is_compressed(headers.get(b"content-encoding", b""))
-        chunks = await read_body(receive, headers, limit_bytes)
-        if chunks is None:
-            return None
-        if is_compressed:  # a few bytes can unpack to much
-            chunks = await self._offload(partial(compression.inflate, chunks, limit_bytes))
-        body = assemble(chunks, headers.get(b"inference-header-content-length"))
+    def _decode(self, spec: ModelSpec, version: int | None, body: Body) -> Decoded | Callable[[], Decoded]:
+        """The request, or what reads it in a thread if that takes long."""
         if body.is_raw:
             return decode_raw(version, body, spec)
         if is_slow(body, self._limits.inline_bytes):
-            return await self._offload(partial(decode_json, spec.name, version, body, limit_bytes))
-        return decode_json(spec.name, version, body, limit_bytes)
+            return partial(decode_json, spec.name, version, body, self._limits.max_body_bytes)
+        return decode_json(spec.name, version, body, self._limits.max_body_bytes)
 
-    async def _render(self, spec: ModelSpec, decoded: Decoded, response: InferResponse) -> Reply:
-        def spec_of() -> ModelSpec:
-            # The default version may have changed since the spec was fetched.
-            return spec if spec.version == response.version else self._engine.model(response.model, response.version)
-
+    def _render(self, spec: ModelSpec, decoded: Decoded, response: InferResponse) -> Reply | Callable[[], Reply]:
+        """The reply, or what renders it in a thread if that takes long."""
+        if spec.version != response.version:  # the default version has changed since the spec was fetched
+            spec = self._engine.model(response.model, response.version)
         if is_slow_to_render(decoded, response, self._limits.inline_elements):
-            return await self._offload(partial(render, decoded, response, spec_of))
-        return render(decoded, response, spec_of)
+            return partial(render, decoded, response, spec)
+        return render(decoded, response, spec)
 
     async def _compress(self, reply: Reply, coding: str) -> Reply:
         if coding == "identity":

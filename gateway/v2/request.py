@@ -121,14 +121,16 @@ def decode_json(model: str, version: int | None, body: Body, limit_bytes: int) -
         InvalidRequestError: Sizes do not fit each other.
         RequestTooLargeError: A tensor is over the limit.
     """
-    whole = body.json_start == 0 and body.tensors_start == len(body.data)
+    whole = body.tensors_start == len(body.data) and body.json_start == 0
     top = parse_json(body.data if whole else memoryview(body.data)[body.json_start : body.tensors_start])
     request_id = optional(top, "id", str, "", "")
     parameters = optional(top, "parameters", dict, {}, "")
     priority, timeout_ns, custom = _read_parameters(parameters) if parameters else (0, None, {})
     items = required(top, "inputs", list, "")
     try:
-        inputs = InputReader(model, body, limit_bytes).read(items)
+        inputs = _read_plain_inputs(items, limit_bytes) if whole else None
+        if inputs is None:
+            inputs = InputReader(model, body, limit_bytes).read(items)
         forms = _read_outputs(required(top, "outputs", list, "")) if "outputs" in top else {}
     except MalformedRequestError:
         raise
@@ -169,6 +171,17 @@ def _read_parameters(parameters: JsonObject) -> tuple[int, int | None, dict[str,
     return priority, timeout_us * 1000 or None, custom
 
 
+def _read_plain_inputs(items: list[object], limit_bytes: int) -> dict[str, Array] | None:
+    """All inputs if each of them is plain and has a name of its own; None sends the request to the careful reader."""
+    inputs: dict[str, Array] = {}
+    for item in items:
+        plain = tensors.read_plain_input(item, limit_bytes)
+        if plain is None:
+            return None
+        inputs[plain[0]] = plain[1]
+    return inputs if len(inputs) == len(items) else None
+
+
 class InputReader:
     """Reads the `inputs` of one request; binary tensors are taken from the body one after the other."""
 
@@ -182,10 +195,6 @@ class InputReader:
         """All inputs by name. Raises as `decode_json` does."""
         inputs: dict[str, Array] = {}
         for index, value in enumerate(items):
-            plain = tensors.read_plain_input(value, self._limit_bytes)
-            if plain is not None and plain[0] not in inputs:
-                inputs[plain[0]] = plain[1]
-                continue
             pointer = f"/inputs/{index}"
             item = as_object("inputs", value, pointer)
             name = required(item, "name", str, pointer)

@@ -1,7 +1,6 @@
 """An `InferResponse` to the bytes of the answer. Pure."""
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import orjson
@@ -15,9 +14,6 @@ from models.spec import ModelSpec
 
 _BINARY_TYPE = (b"content-type", b"application/octet-stream")
 
-SpecOf = Callable[[], ModelSpec]
-"""The spec of the version that answered; asked only when classes are wanted."""
-
 
 def is_slow_to_render(decoded: Decoded, response: InferResponse, inline_elements: int) -> bool:
     """Whether rendering takes more than a fraction of a millisecond: many elements that are not sent as they are."""
@@ -29,8 +25,13 @@ def is_slow_to_render(decoded: Decoded, response: InferResponse, inline_elements
     return elements > inline_elements
 
 
-def render(decoded: Decoded, response: InferResponse, spec_of: SpecOf) -> Reply:
+def render(decoded: Decoded, response: InferResponse, spec: ModelSpec) -> Reply:
     """The complete answer: JSON, and behind it the binary outputs in the order of the JSON's `outputs`.
+
+    Args:
+        decoded: The request.
+        response: What the engine answered.
+        spec: The version that answered, whose labels name the classes.
 
     Raises:
         InvalidRequestError: An output cannot be had in the wanted form.
@@ -39,7 +40,7 @@ def render(decoded: Decoded, response: InferResponse, spec_of: SpecOf) -> Reply:
     blobs: list[memoryview | bytes] = []
     for name, values in response.outputs.items():
         form = decoded.forms.get(name, decoded.default)
-        array = classify(name, values, form.classes, spec_of()) if form.classes else values
+        array = classify(name, values, form.classes, spec) if form.classes else values
         item: dict[str, object] = {"name": name, "datatype": tensors.datatype_name(array), "shape": array.shape}
         if form.is_binary:
             blob = tensors.to_bytes(array)

@@ -27,7 +27,15 @@ async def echo(_scope: Scope, receive: Receive, send: Send) -> None:
 async def main() -> None:
     """Serve until terminated."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
-    config = uvicorn.Config(echo, lifespan="off", log_config=None, access_log=False, server_header=False)
+    config = uvicorn.Config(
+        echo,
+        interface="asgi3",
+        lifespan="off",
+        proxy_headers=False,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
     server = uvicorn.Server(config)
     sys.stderr.write(json.dumps({"url": f"http://127.0.0.1:{listener.getsockname()[1]}"}) + "\n")
     sys.stderr.flush()

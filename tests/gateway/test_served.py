@@ -132,7 +132,7 @@ async def test_waiting_requests_share_a_batch_and_statistics_count_each() -> Non
 
 async def test_rows_of_different_shapes_never_share_a_batch() -> None:
     gate = Gate()
-    wide = replace(rows(1, 1), inputs={"x": np.ones((1, 3), np.float32)})
+    wide = rows(1, 1)._replace(inputs={"x": np.ones((1, 3), np.float32)})
     async with serving(echo(dims=-1), gate=gate) as service:
         first = asyncio.create_task(service.infer(rows(0)))
         await asyncio.to_thread(gate.entered.acquire)
