@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -53,7 +54,7 @@ def _closing(send: Send) -> Send:
 
 def create_rest_app(engine: Engine, classify: ClassifySurface, version: str) -> FastAPI:
     """Classification, the list of models, OpenAPI."""
-    app = FastAPI(
+    app = FastAPIOffline(
         title="Shoal",
         version=version,
         description="An inference gateway for image classification. The v2 protocol is Triton's.",

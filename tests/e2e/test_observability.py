@@ -1,5 +1,7 @@
 """Metrics, statistics and the API document tell the truth."""
 
+import re
+
 import httpx
 import orjson
 import pytest
@@ -95,6 +97,15 @@ def test_there_is_a_page_to_read_and_a_place_to_begin(zoo: Server) -> None:
 
     assert (page.status_code, "swagger" in page.text.lower()) == (200, True)
     assert index.json()["classify"] == "/classify"
+
+
+def test_the_page_takes_its_scripts_and_styles_from_this_server(zoo: Server) -> None:
+    page = zoo.client.get("/docs").text
+
+    files = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(files) >= 2
+    assert {zoo.client.get(file).status_code for file in files} == {200}
+    assert not [file for file in files if file.startswith(("http", "//"))]
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/v2/nowhere", "/v23", "/classify/"])
