@@ -45,6 +45,7 @@ cover: .venv-test/ready photos  ## line and branch coverage
 	.venv-test/bin/pytest -n 2 -m "not torch" --cov --cov-report=term-missing:skip-covered
 
 bench: .venv-test/ready photos  ## benchmarks: print ratios, assert nothing
+	.venv-test/bin/python -m loadtest.benchmarks.wakeups
 	.venv-test/bin/python -m loadtest.benchmarks.overhead $(ARGS)
 
 image:  ## build the container image
