@@ -6,6 +6,7 @@ FOOLBOX := 3.3.4
 PHOTO := .cache/foolbox/foolbox/data/imagenet_10_541.jpg
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:  # photos are fetched with the pip of an environment that another target makes
 .PHONY: help setup setup-gpu run photos check format test test-unit test-torch cover bench image clean
 
 help:  ## list the targets
@@ -14,8 +15,9 @@ help:  ## list the targets
 setup: .venv/ready  ## install what serving needs
 
 setup-gpu: .venv/ready  ## replace onnxruntime by onnxruntime-gpu, add TensorRT
+	.venv/bin/pip install -q -e '.[gpu]'
 	.venv/bin/pip uninstall -q -y onnxruntime onnxruntime-gpu
-	.venv/bin/pip install -q onnxruntime-gpu tensorrt nvidia-ml-py
+	.venv/bin/pip install -q 'onnxruntime-gpu>=1.20'
 
 run: .venv/ready photos  ## serve the embedded model, classify one photograph, keep serving until Ctrl-C
 	@.venv/bin/shoal serve --log-requests=true --try $(PHOTO) $(ARGS)
@@ -71,6 +73,7 @@ clean:  ## remove environments and caches
 
 .cache/foolbox/ready:
 	@mkdir -p .cache/wheels
-	@$(PYTHON) -m pip download -q --no-deps --no-cache-dir -d .cache/wheels foolbox==$(FOOLBOX)
+	@pip=$$(ls .venv/bin/pip .venv-test/bin/pip 2>/dev/null | head -n 1); \
+		$${pip:-$(PYTHON) -m pip} download -q --no-deps --no-cache-dir -d .cache/wheels foolbox==$(FOOLBOX)
 	@$(PYTHON) -m zipfile -e .cache/wheels/foolbox-$(FOOLBOX)-py3-none-any.whl .cache/foolbox
 	@touch $@

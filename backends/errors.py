@@ -7,9 +7,18 @@ BackendError
 └── InstanceClosedError  the instance is stopped or stopping
 """
 
+import copyreg
+from typing import Any
+
+from typing_extensions import override
+
 
 class BackendError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package. Instances survive copying and pickling, whatever their constructors."""
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class LoadError(BackendError):

@@ -5,6 +5,7 @@ threads, and the weights are in memory once.
 """
 
 import logging
+import os
 import re
 import threading
 import weakref
@@ -13,6 +14,10 @@ from importlib import metadata
 from typing import Any
 
 import numpy as np
+
+# ONNX Runtime reports its use to its maker unless told otherwise before it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 import onnxruntime
 
 from backends.errors import ExecutionError, LoadError

@@ -14,6 +14,8 @@ from models.spec import DeviceKind, InstanceGroup, ModelSpec
 
 logger = logging.getLogger(__name__)
 
+MAX_WARM_UP_ROWS = 32
+
 
 class InstancePool:
     """Owns a model version's instances. It does not dispatch: which instance takes a batch is the scheduler's choice.
@@ -90,10 +92,14 @@ class InstancePool:
 
 
 def warm_up_sizes(spec: ModelSpec) -> Sequence[int]:
-    """Batch sizes to run before the first request: the allowed ones, else powers of two up to the largest, and it."""
+    """Batch sizes to run before the first request.
+
+    The allowed ones; without such a list, powers of two up to the largest, and it, but none above
+    `MAX_WARM_UP_ROWS`: a large `max_batch_size` is often only a permission, and must not cost minutes and gigabytes.
+    """
     if spec.batching.allowed_rows:
         return spec.batching.allowed_rows
-    largest = spec.largest_batch_rows
+    largest = min(spec.largest_batch_rows, MAX_WARM_UP_ROWS)
     powers = [1 << exponent for exponent in range(largest.bit_length())]
     return powers if powers[-1] == largest else [*powers, largest]
 

@@ -6,7 +6,6 @@ fire after 4.2 ms. On Linux one timerfd with an absolute monotonic time wakes th
 """
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import platform
@@ -106,9 +105,11 @@ class TimerfdAlarm:
             raise OSError(ctypes.get_errno(), "timerfd_settime failed")
 
     def _on_readable(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # armed again since it became readable
+        try:
             os.read(self._fd, 8)
-            self._ring()
+        except BlockingIOError:
+            return  # armed again since it became readable
+        self._ring()
 
 
 def create_alarm(loop: asyncio.AbstractEventLoop, clock: Clock, ring: Callable[[], None]) -> Alarm:

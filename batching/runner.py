@@ -5,10 +5,10 @@ scheduler together: what arrives in the same turn is seen together, and a busy s
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from batching.alarm import Alarm
 from batching.clock import Clock
@@ -46,11 +46,13 @@ class BatchReport:
     Attributes:
         rows: Its rows.
         requests: Its members.
+        padding_rows: Rows that the instance added.
         times: When it was executed; None if it failed.
     """
 
     rows: int
     requests: int
+    padding_rows: int
     times: BatchTimes | None
 
 
@@ -84,7 +86,7 @@ class Reservation(Generic[Payload, Result]):
         self._runner = runner
         self._ticket: int | None = ticket
 
-    def execute(self, payload: Payload) -> Coroutine[Any, Any, Answer[Result]]:
+    async def execute(self, payload: Payload) -> Answer[Result]:
         """Queue the ready rows and wait for their answer. Once per reservation.
 
         Raises:
@@ -95,7 +97,7 @@ class Reservation(Generic[Payload, Result]):
         if self._ticket is None:
             raise RuntimeError("a reservation is good for one execution")
         ticket, self._ticket = self._ticket, None
-        return self._runner.wait_for_answer(ticket, payload)
+        return await self._runner.wait_for_answer(ticket, payload)
 
     def __enter__(self) -> Self:
         return self
@@ -140,18 +142,24 @@ class Runner(Generic[Payload, Result]):
         self._tasks: asyncio.TaskGroup
         self._alarm: Alarm
         self._drained: asyncio.Event
+        self._defect: asyncio.Future[None]  # an error of the scheduler or its policy, which ends `run`
 
     async def run(self) -> None:
-        """Serve until cancelled; then answer everything that is still held with `ShuttingDownError`."""
+        """Serve until cancelled; then answer everything that is still held with `ShuttingDownError`.
+
+        Raises:
+            PolicyError: The policy broke a law. Nothing can be trusted any more, so this ends the runner.
+        """
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
+        self._defect = self._loop.create_future()
         self._alarm = self._create_alarm(self._on_alarm)
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 for instance in self._instances.values():
                     self._post(InstanceJoined(instance.name, instance.device, instance.max_in_flight))
                 try:
-                    await asyncio.Event().wait()  # until the owner cancels
+                    await self._defect  # until the owner cancels, or the scheduler fails
                 finally:
                     self._loop = None  # from here on nothing is admitted or started
         finally:
@@ -166,7 +174,7 @@ class Runner(Generic[Payload, Result]):
         """Admit a request; use the result as a context manager. Raises as `Scheduler.reserve`."""
         return Reservation(self, self._admit(rows, deadline_ns, priority, shape_key))
 
-    def execute(
+    async def execute(
         self,
         payload: Payload,
         rows: int,
@@ -174,12 +182,12 @@ class Runner(Generic[Payload, Result]):
         deadline_ns: int | None = None,
         priority: int = 0,
         shape_key: Hashable = None,
-    ) -> Coroutine[Any, Any, Answer[Result]]:
+    ) -> Answer[Result]:
         """Admit, queue and wait in one step, for rows that are ready.
 
-        Raises as `Scheduler.reserve` and, when awaited, as `Reservation.execute`.
+        Raises as `Scheduler.reserve` and `Reservation.execute`.
         """
-        return self.wait_for_answer(self._admit(rows, deadline_ns, priority, shape_key), payload)
+        return await self.wait_for_answer(self._admit(rows, deadline_ns, priority, shape_key), payload)
 
     async def drain(self) -> None:
         """Admit nothing more and wait until everything admitted has been answered."""
@@ -246,8 +254,13 @@ class Runner(Generic[Payload, Result]):
         if self._loop is None:
             return
         events, self._events = self._events, []
-        for command in self._scheduler.handle(events, self._clock.now_ns()):
-            self._obey(command)
+        try:
+            for command in self._scheduler.handle(events, self._clock.now_ns()):
+                self._obey(command)
+        except Exception as error:  # noqa: BLE001 - raised again by `run`
+            if not self._defect.done():
+                self._defect.set_exception(error)
+            return
         self._arm()
         self._note_drained()
 
@@ -258,13 +271,17 @@ class Runner(Generic[Payload, Result]):
                 entries = [self._entries[ticket] for ticket in command.tickets]
                 self._tasks.create_task(self._execute(command, entries))
             case Expire(ticket):
-                self._entries[ticket].fail(DeadlineExceededError())
+                entry = self._entries.get(ticket)
+                if entry is not None:  # the caller may have left
+                    entry.fail(DeadlineExceededError())
 
     async def _execute(self, batch: Start, entries: Sequence[_Entry[Payload, Result]]) -> None:
         times = None
+        padding_rows = 0
         try:
             outcome = await self._instances[batch.instance].execute([entry.payload for entry in entries])
             times = outcome.times
+            padding_rows = outcome.executed_rows - batch.rows
             for entry, result in zip(entries, outcome.results, strict=True):
                 if not entry.future.done():  # the caller may have left, or its deadline passed
                     entry.future.set_result(
@@ -276,7 +293,7 @@ class Runner(Generic[Payload, Result]):
         finally:
             self._post(BatchDone(batch.batch))
             self._post(InstanceFree(batch.instance))
-            self._on_batch(BatchReport(rows=batch.rows, requests=len(entries), times=times))
+            self._on_batch(BatchReport(rows=batch.rows, requests=len(entries), padding_rows=padding_rows, times=times))
 
     def _arm(self) -> None:
         """Arm the alarm only for an earlier time than it has: a needless ring costs less than a system call a batch."""

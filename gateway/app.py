@@ -103,7 +103,11 @@ def describe_model(engine: Engine, name: str) -> dict[str, object]:
         "backend": spec.backend,
         "policy": spec.batching.policy,
         "max_batch_size": spec.max_batch_rows,
-        "instances": sum(group.count * max(1, len(group.gpus)) for group in spec.instance_groups),
+        "instances": sum(
+            entry.instances
+            for entry in engine.statistics()
+            if (entry.model, entry.version) == (spec.name, spec.version)
+        ),
         "classifies_images": spec.preprocessing is not None,
     }
 

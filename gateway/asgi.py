@@ -3,15 +3,20 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
-from gateway.errors import RequestTooLargeError
+from gateway import compression
+from gateway.errors import RequestTooLargeError, SlowBodyError
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+BODY_PAUSE_S = 30.0
+"""Longest time between two pieces of a body."""
 
 GRACE_S = 0.01
 """A call that is over by then is not watched for its client's leaving."""
@@ -60,14 +65,15 @@ async def read_body(receive: Receive, headers: Headers, limit_bytes: int) -> lis
 
     Raises:
         RequestTooLargeError: Announced or counted while reading; the rest is left unread.
+        SlowBodyError: Nothing came for `BODY_PAUSE_S` seconds.
     """
     announced = headers.get(b"content-length", b"")
     if announced.isdigit() and (len(announced) > 18 or int(announced) > limit_bytes):
         raise RequestTooLargeError(found=f"a Content-Length of {announced[:32].decode()}", limit_bytes=limit_bytes)
     chunks: list[bytes] = []
     total_bytes = 0
+    message = await receive()
     while True:
-        message = await receive()
         if message["type"] == "http.disconnect":
             return None
         chunk = message.get("body", b"")
@@ -78,6 +84,27 @@ async def read_body(receive: Receive, headers: Headers, limit_bytes: int) -> lis
             chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks
+        try:
+            async with asyncio.timeout(BODY_PAUSE_S):
+                message = await receive()
+        except TimeoutError:
+            raise SlowBodyError(received_bytes=total_bytes, pause_s=BODY_PAUSE_S) from None
+
+
+async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, offload: Offload) -> list[bytes] | None:
+    """The request body, unpacked if it is compressed; None when the client left.
+
+    Raises:
+        RequestTooLargeError: It is over the limit, as sent or unpacked.
+        UnsupportedEncodingError: An unknown Content-Encoding.
+        MalformedRequestError: It cannot be unpacked.
+        SlowBodyError: It stopped coming.
+    """
+    is_compressed = compression.is_compressed(headers.get(b"content-encoding", b""))
+    chunks = await read_body(receive, headers, limit_bytes)
+    if chunks is None or not is_compressed:
+        return chunks
+    return await offload(partial(compression.inflate, chunks, limit_bytes))  # a few bytes can unpack to much
 
 
 async def send_reply(send: Send, reply: Reply) -> None:
@@ -114,11 +141,12 @@ class _Watch:
             return
         if self.client_left:
             self._caller.uncancel()
+        cancelled_before = self._caller.cancelling()
         self._task.cancel()
         try:
             await self._task
         except asyncio.CancelledError:
-            if self._caller.cancelling():
+            if self._caller.cancelling() > cancelled_before:  # not only the task: somebody cancels the caller
                 raise
 
     async def _wait(self) -> None:

@@ -5,11 +5,12 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from importlib.metadata import version as package_version
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from backends.cpu_budget import available_cores
 from backends.errors import BackendError
@@ -36,7 +37,9 @@ OnReady = Callable[[str], Coroutine[Any, Any, None]]
 _log = logging.getLogger(__name__)
 
 VERSION = package_version("shoal")
-_ORDERLY_END_S = 1.0  # once requests are given up: a batch that hangs in an engine cannot be cancelled
+_IDLE_END_S = 0.5  # what a server without any request needs in order to end
+_LAST_ANSWERS_S = 0.5  # once requests are given up: time to tell their callers
+_ORDERLY_END_S = 1.5  # once requests are given up: a batch that hangs in an engine cannot be cancelled
 
 
 class StartupError(Exception):
@@ -45,6 +48,13 @@ class StartupError(Exception):
 
 EXPECTED_ERRORS = (StartupError, PortInUseError, BackendError, ModelsError)
 """What `serve` raises when the world is not as it should be; the message says it all."""
+
+
+class Listeners(NamedTuple):
+    """Bound sockets; those of a server that is not wanted are None."""
+
+    http: socket.socket
+    metrics: socket.socket | None
 
 
 class Stop:
@@ -77,8 +87,6 @@ async def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
     """
     stop = Stop()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.on_signal, number)
     clock = MonotonicClock()
     async with AsyncExitStack() as stack:
         threads = available_cores()
@@ -87,6 +95,7 @@ async def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
             max_side_pixels=settings.max_image_side,
             max_pixels=settings.max_image_pixels,
         )
+        listeners = _bind(settings, stack)
         decoder = ThreadDecoder(threads, limits)
         stack.callback(decoder.close)
         codec_pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="codec"))
@@ -95,8 +104,19 @@ async def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
             loaded_models(entries, settings, decoder, clock, lambda ring: create_alarm(loop, clock, ring))
         )
         _check(loaded, settings)
+        # Until here a signal ends the process at once: nothing has been accepted that could be lost.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.on_signal, number)
         service = _create_service(loaded, settings, clock)
-        await _run(settings, service, loaded, codec_pool, stop, on_ready)
+        await _run(settings, service, loaded, codec_pool, listeners, stop, on_ready)
+
+
+def _bind(settings: Settings, stack: AsyncExitStack) -> Listeners:
+    """Before anything is loaded, so that a port in use is told at once."""
+    http = stack.enter_context(bind(settings.http_address, settings.http_port, "--http-port"))
+    if not settings.allow_metrics:
+        return Listeners(http, None)
+    return Listeners(http, stack.enter_context(bind(settings.http_address, settings.metrics_port, "--metrics-port")))
 
 
 def _check(loaded: Loaded, settings: Settings) -> None:
@@ -113,9 +133,7 @@ def _check(loaded: Loaded, settings: Settings) -> None:
 def _create_service(loaded: Loaded, settings: Settings, clock: MonotonicClock) -> InferenceService:
     if not settings.log_requests:
         return InferenceService(loaded.models, loaded.failed, strict_readiness=settings.strict_readiness)
-    service = LoggedService(loaded.models, loaded.failed, strict_readiness=settings.strict_readiness)
-    service.clock = clock
-    return service
+    return LoggedService(clock, loaded.models, loaded.failed, strict_readiness=settings.strict_readiness)
 
 
 def create_gateway(service: InferenceService, settings: Settings, codec_pool: ThreadPoolExecutor) -> Gateway:
@@ -140,27 +158,30 @@ async def _run(
     service: InferenceService,
     loaded: Loaded,
     codec_pool: ThreadPoolExecutor,
+    listeners: Listeners,
     stop: Stop,
     on_ready: OnReady | None,
 ) -> None:
     gateway = create_gateway(service, settings, codec_pool)
-    server, metrics = _create_servers(settings, gateway, service)
+    server = HttpServer(gateway, listeners.http)
+    metrics = None
+    if listeners.metrics is not None:
+        metrics = HttpServer(create_metrics_app(create_registry(service)), listeners.metrics)
     runners = [served.runner for versions in loaded.models.values() for served in versions.values()]
     async with asyncio.TaskGroup() as tasks:
-        helpers = [tasks.create_task(runner.run()) for runner in runners]
+        running = [tasks.create_task(runner.run()) for runner in runners]
         serving = tasks.create_task(server.run_until_stopped())
         if metrics is not None:
             tasks.create_task(metrics.run_until_stopped())
         await server.listening.wait()
         url = _url(settings.http_address, server.port)
         _log.info("listening", extra={"fields": {"url": url, "metrics_port": metrics.port if metrics else None}})
-        if on_ready is not None:
-            helpers.append(tasks.create_task(on_ready(url)))
+        greeting = tasks.create_task(on_ready(url)) if on_ready is not None else None
         await stop.wanted.wait()
         service.stop_being_ready()
         gateway.say_goodbye()
-        await _drain(settings, server, serving, runners, stop)
-        for task in helpers:
+        await _drain(settings, server, serving, runners, running, stop)
+        for task in (*running, *([greeting] if greeting else ())):
             task.cancel()
         if metrics is not None:
             metrics.stop()
@@ -172,30 +193,33 @@ async def _drain(
     server: HttpServer,
     serving: asyncio.Task[None],
     runners: Sequence[Runner[Tensors, Tensors]],
+    running: Sequence[asyncio.Task[None]],
     stop: Stop,
 ) -> None:
     """Go on answering for the lead time, then close the listener and wait for what is still running."""
+    lead_s = settings.drain_lead_secs if stop.politely else 0
+    _log.info("stopping", extra={"fields": {"still_answering_s": lead_s, "at_most_s": settings.exit_timeout_secs}})
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(settings.drain_lead_secs if stop.politely else 0):
+        async with asyncio.timeout(lead_s):
             await stop.forced.wait()
-    _log.info("draining", extra={"fields": {"at_most_s": settings.exit_timeout_secs}})
+    _log.info("draining")
     server.stop()
     drained = asyncio.ensure_future(_drained(serving, runners))  # noqa: TID251 - awaited below
     forced = asyncio.ensure_future(stop.forced.wait())  # noqa: TID251 - awaited below
-    await asyncio.wait((drained, forced), timeout=settings.exit_timeout_secs, return_when=asyncio.FIRST_COMPLETED)
+    at_most_s = max(settings.exit_timeout_secs, _IDLE_END_S)
+    await asyncio.wait((drained, forced), timeout=at_most_s, return_when=asyncio.FIRST_COMPLETED)
+    if not drained.done():
+        await asyncio.wait((drained,), timeout=_IDLE_END_S)
     if not drained.done():
         _log.warning("requests are still running and are given up")
-        server.force()
         asyncio.get_running_loop().call_later(_ORDERLY_END_S, _end_at_once)
-    for task in (drained, forced):
-        task.cancel()
+        for task in running:
+            task.cancel()  # a runner that ends answers everything that it holds
+        await asyncio.wait((serving,), timeout=_LAST_ANSWERS_S)
+        server.force()
+    drained.cancel()
+    forced.cancel()
     await asyncio.wait((drained, forced))
-
-
-def _end_at_once() -> None:
-    _log.error("a batch does not end; the process ends without it")
-    logging.shutdown()
-    os._exit(1)
 
 
 async def _drained(serving: asyncio.Task[None], runners: Sequence[Runner[Tensors, Tensors]]) -> None:
@@ -204,23 +228,10 @@ async def _drained(serving: asyncio.Task[None], runners: Sequence[Runner[Tensors
         await runner.drain()
 
 
-def _create_servers(
-    settings: Settings, gateway: Gateway, service: InferenceService
-) -> tuple[HttpServer, HttpServer | None]:
-    """Both ports are bound, or none is."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(bind(settings.http_address, settings.http_port, "--http-port"))
-        server = HttpServer(gateway, listener, settings.exit_timeout_secs)
-        metrics = _create_metrics_server(settings, service)
-        stack.pop_all()  # from here on the servers own their listeners
-    return server, metrics
-
-
-def _create_metrics_server(settings: Settings, service: InferenceService) -> HttpServer | None:
-    if not settings.allow_metrics:
-        return None
-    listener = bind(settings.http_address, settings.metrics_port, "--metrics-port")
-    return HttpServer(create_metrics_app(create_registry(service)), listener, 1.0)
+def _end_at_once() -> None:
+    _log.error("a batch does not end; the process ends without it")
+    logging.shutdown()
+    os._exit(1)
 
 
 def _url(address: str, port: int) -> str:

@@ -1,6 +1,5 @@
 """``POST /classify``: a photograph in, labels out."""
 
-import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -8,25 +7,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from gateway import compression
-from gateway.asgi import Headers, Offload, read_body, unless_disconnected
+from gateway.asgi import Headers, Offload, receive_body, unless_disconnected
 from gateway.classify_codec import (
     DEFAULT_TOP_K,
     MAX_TOP_K,
     ClassifyBody,
     error_row,
-    error_text,
     parse_body,
     parse_top_k,
     render_response,
     server_timing,
 )
 from gateway.engine import Engine
-from gateway.errors import INTERNAL
-from models.errors import InvalidRequestError
+from gateway.errors import CLASSIFY_ERRORS, explain
 from models.inference import ClassifyRequest
-
-_log = logging.getLogger(__name__)
 
 _INLINE_BYTES = 64 << 10  # a larger JSON or form body is parsed in a thread
 
@@ -101,27 +95,22 @@ class ClassifySurface:
         self._limits = limits
         self._offload = offload
 
-    async def answer(self, request: Request, model: str | None, version: int | None, top_k: str | None) -> Response:
+    async def answer(self, request: Request, model: str | None, top_k: str | None) -> Response:
         """One HTTP request; every error becomes its JSON answer."""
         try:
-            return await self._answer(request, model, version, top_k)
+            return await self._answer(request, model, top_k)
         except Exception as error:  # noqa: BLE001 - answered, and logged if it is a defect
             return error_response(error)
 
-    async def _answer(self, request: Request, model: str | None, version: int | None, top_k: str | None) -> Response:
+    async def _answer(self, request: Request, model: str | None, top_k: str | None) -> Response:
         wanted = None if top_k is None else parse_top_k(top_k)
         headers: Headers = dict(request.scope["headers"])
-        limit_bytes = self._limits.max_body_bytes
-        is_compressed = compression.is_compressed(headers.get(b"content-encoding", b""))
-        chunks = await read_body(request.receive, headers, limit_bytes)
+        chunks = await receive_body(request.receive, headers, self._limits.max_body_bytes, self._offload)
         if chunks is None:
             return Response(status_code=499)  # nobody is there to read it
-        if is_compressed:
-            chunks = await self._offload(partial(compression.inflate, chunks, limit_bytes))
         body = await self._parse(b"".join(chunks), headers.get(b"content-type", b""))
         call = ClassifyRequest(
             model=model,
-            version=version,
             images=body.images,
             top_k=wanted or body.top_k or DEFAULT_TOP_K,
             request_id=headers.get(b"x-request-id", b"").decode("latin-1")[:128],
@@ -136,21 +125,15 @@ class ClassifySurface:
         return reply
 
     async def _parse(self, data: bytes, content_type: bytes) -> ClassifyBody:
-        parse = partial(parse_body, data, content_type)
-        body = parse() if len(data) <= _INLINE_BYTES else await self._offload(parse)
-        if len(body.images) > self._limits.max_images:
-            raise InvalidRequestError(
-                f"the request has {len(body.images)} images, expected at most {self._limits.max_images}; send several"
-            )
-        return body
+        parse = partial(parse_body, data, content_type, self._limits.max_images)
+        is_raw = not content_type.strip().lower().startswith((b"application/json", b"multipart/"))
+        return parse() if is_raw or len(data) <= _INLINE_BYTES else await self._offload(parse)
 
 
 def error_response(error: Exception) -> Response:
     """The JSON answer to an error; a defect of the program is logged and not shown."""
-    row = error_row(error)
-    if row is INTERNAL:
-        _log.error("request failed", exc_info=error)
-    reply = JSONResponse({"error": error_text(error)}, row.status)
+    row, text = explain(CLASSIFY_ERRORS, error)
+    reply = JSONResponse({"error": text}, row.status)
     _add_retry_after(reply, error)
     return reply
 
@@ -169,12 +152,12 @@ def create_router(surface: ClassifySurface) -> APIRouter:
 
     @router.post("/classify", summary="Classify images with the server's only classifier", openapi_extra=_OPENAPI)
     async def classify(request: Request, top_k: Annotated[str | None, top_k] = None) -> Response:
-        return await surface.answer(request, None, None, top_k)
+        return await surface.answer(request, None, top_k)
 
     @router.post("/classify/{model}", summary="Classify images with one model", openapi_extra=_OPENAPI)
     async def classify_with(
         request: Request, model: Annotated[str, Path()], top_k: Annotated[str | None, top_k] = None
     ) -> Response:
-        return await surface.answer(request, model, None, top_k)
+        return await surface.answer(request, model, top_k)
 
     return router

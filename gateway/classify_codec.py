@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from batching.clock import MILLISECOND_NS
-from gateway.errors import CLASSIFY_ERRORS, INTERNAL, ErrorRow, find_row
+from gateway.errors import CLASSIFY_ERRORS, INTERNAL, ErrorRow, explain, find_row
 from gateway.multipart import parse_multipart
 from models.errors import BrokenImageError, ImageError, InvalidRequestError, MalformedRequestError
 from models.inference import ClassifyResponse, Prediction, Timing
@@ -27,8 +27,13 @@ class ClassifyBody:
     top_k: int | None = None
 
 
-def parse_body(body: bytes, content_type: bytes) -> ClassifyBody:
+def parse_body(body: bytes, content_type: bytes, max_images: int) -> ClassifyBody:
     """Read a body by its Content-Type; anything but JSON and multipart is one raw image, whatever it claims to be.
+
+    Args:
+        body: The whole body.
+        content_type: The header's value.
+        max_images: More are refused before any of them is looked at.
 
     Raises:
         MalformedRequestError: It cannot be read.
@@ -36,13 +41,13 @@ def parse_body(body: bytes, content_type: bytes) -> ClassifyBody:
     """
     kind = content_type.partition(b";")[0].strip().lower()
     if kind == b"application/json":
-        parsed = _parse_json(body)
+        parsed = _parse_json(body, max_images)
     elif kind.startswith(b"multipart/"):
-        parsed = _parse_form(body, content_type)
+        parsed = _parse_form(body, content_type, max_images)
     else:
         parsed = ClassifyBody((body,))
     if not any(parsed.images):  # an error at the place of an image counts: it says more
-        raise InvalidRequestError("found images of 0 bytes, expected encoded images; was the file read?")
+        raise InvalidRequestError("found 0 bytes, expected an encoded image; was the file read?")
     return parsed
 
 
@@ -55,13 +60,19 @@ def parse_top_k(text: str) -> int:
 
 def _check_top_k(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_TOP_K:
-        raise InvalidRequestError(
-            f"top_k: found {str(value)[:32]}, expected a number from 1 to {MAX_TOP_K}", pointer="/top_k"
-        )
+        found = value if isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**9) else _kind(value)
+        raise InvalidRequestError(f"top_k: found {found}, expected a number from 1 to {MAX_TOP_K}", pointer="/top_k")
     return value
 
 
-def _parse_form(body: bytes, content_type: bytes) -> ClassifyBody:
+def _check_count(images: int, max_images: int) -> None:
+    if images > max_images:
+        raise InvalidRequestError(
+            f"found {images} images in one request, expected at most {max_images}; send several requests"
+        )
+
+
+def _parse_form(body: bytes, content_type: bytes, max_images: int) -> ClassifyBody:
     images: list[Image] = []
     top_k = None
     for part in parse_multipart(body, content_type):
@@ -71,10 +82,11 @@ def _parse_form(body: bytes, content_type: bytes) -> ClassifyBody:
             images.append(part.content)
     if not images:
         raise InvalidRequestError("the form has no image; send each one as a file, e.g. curl -F image=@photo.jpg")
+    _check_count(len(images), max_images)
     return ClassifyBody(tuple(images), top_k)
 
 
-def _parse_json(body: bytes) -> ClassifyBody:
+def _parse_json(body: bytes, max_images: int) -> ClassifyBody:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -90,6 +102,7 @@ def _parse_json(body: bytes) -> ClassifyBody:
         raise InvalidRequestError(
             f"images: found {found}, expected a list of base64 strings or data URLs", pointer="/images"
         )
+    _check_count(len(images), max_images)
     top_k = _check_top_k(document["top_k"]) if "top_k" in document else None
     return ClassifyBody(tuple(_decode_text(image, index) for index, image in enumerate(images)), top_k)
 
@@ -104,7 +117,7 @@ def _decode_text(image: object, index: int) -> Image:
         if not comma or not header.endswith(";base64"):
             return BrokenImageError(f"a data URL must be 'data:TYPE;base64,...' (at /images/{index})")
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
+        return base64.b64decode(text.encode("ascii").translate(None, b" \t\r\n"), validate=True)
     except (binascii.Error, ValueError):
         return BrokenImageError(f"not valid base64 (at /images/{index})")
 
@@ -122,9 +135,10 @@ def render_response(response: ClassifyResponse) -> tuple[int, bytes]:
     if response.request_id:
         document["id"] = response.request_id
     if len(errors) == len(results):
-        rows = [error_row(error) for error in errors]
-        status = rows[0].status if len({row.status for row in rows}) == 1 else 422
-        document["error"] = error_text(errors[0]) if len(errors) == 1 else "none of the images could be classified"
+        statuses = {error_row(error).status for error in errors}
+        status = statuses.pop() if len(statuses) == 1 else 422
+        none = "none of the images could be classified"
+        document["error"] = explain(CLASSIFY_ERRORS, errors[0])[1] if len(errors) == 1 else none
         if len(errors) > 1:
             document["predictions"] = results
         return status, orjson.dumps(document)
@@ -135,7 +149,7 @@ def render_response(response: ClassifyResponse) -> tuple[int, bytes]:
 
 def _render_result(result: Sequence[Prediction] | Exception) -> object:
     if isinstance(result, Exception):
-        return {"error": error_text(result)}
+        return {"error": explain(CLASSIFY_ERRORS, result)[1]}
     return [
         {"class": prediction.index, "label": prediction.label, "probability": prediction.probability}
         for prediction in result
@@ -145,11 +159,6 @@ def _render_result(result: Sequence[Prediction] | Exception) -> object:
 def error_row(error: BaseException) -> ErrorRow:
     """How this surface answers an error."""
     return find_row(CLASSIFY_ERRORS, type(error)) or INTERNAL
-
-
-def error_text(error: BaseException) -> str:
-    """What a client may know of an error: everything, unless it is a defect of the program."""
-    return str(error) if error_row(error) is not INTERNAL else "internal error"
 
 
 def _milliseconds(timing: Timing) -> dict[str, float]:

@@ -29,7 +29,7 @@ class Client:
     """
 
     def __init__(self, url: str, timeout_s: float = 60.0) -> None:
-        self._url = url.rstrip("/")
+        self._url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._timeout_s = timeout_s
 
     def classify(self, photo: Path, model: str | None = None, top_k: int = 5) -> Sequence[Guess]:

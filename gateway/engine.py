@@ -68,7 +68,11 @@ class VersionStatistics:
         reserved_requests: Gauge: admitted requests whose images are being decoded.
         running_batches: Gauge: batches being executed.
         pending_requests: Gauge: requests admitted and not yet executing.
+        admitted_requests: Requests that were admitted; a chunk of a large request and an image count as one each.
         refused_requests: Requests that were not admitted (queue full, too many rows, shutting down).
+        expired_requests: Admitted requests whose deadline passed before their answer.
+        withdrawn_requests: Admitted requests that were given up: the client left, or the image was bad.
+        padding_rows: Rows that were added to reach an allowed batch size.
         instances: Gauge: instances that take batches.
     """
 
@@ -93,7 +97,11 @@ class VersionStatistics:
     reserved_requests: int = 0
     running_batches: int = 0
     pending_requests: int = 0
+    admitted_requests: int = 0
     refused_requests: int = 0
+    expired_requests: int = 0
+    withdrawn_requests: int = 0
+    padding_rows: int = 0
     instances: int = 0
 
 

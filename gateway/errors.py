@@ -4,6 +4,7 @@ Errors are looked up along their class's MRO, so a row covers the subclasses tha
 the error trees have no row on purpose: a new kind of error must be given one, and a test says so.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,8 @@ from models.errors import (
     VersionNotFoundError,
     VersionNotReadyError,
 )
+
+_log = logging.getLogger(__name__)
 
 
 class GatewayError(Exception):
@@ -62,6 +65,18 @@ class UnsupportedEncodingError(GatewayError):
         self.found = found
 
 
+class SlowBodyError(GatewayError):
+    """The request body stopped coming.
+
+    Attributes:
+        received_bytes: What had come by then.
+    """
+
+    def __init__(self, *, received_bytes: int, pause_s: float) -> None:
+        super().__init__(f"request body is incomplete: found {received_bytes} bytes, then nothing for {pause_s:g} s")
+        self.received_bytes = received_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
     """How one kind of error is answered.
@@ -87,6 +102,7 @@ V2_ERRORS: ErrorTable = {
     InvalidRequestError: ErrorRow(400, "invalid"),
     NotClassifierError: ErrorRow(400, "not_classifier"),
     RequestTooLargeError: ErrorRow(413, "too_large"),
+    SlowBodyError: ErrorRow(408, "slow_body"),
     UnsupportedEncodingError: ErrorRow(501, "unsupported_encoding"),
     UnsupportedImageError: ErrorRow(415, "unsupported_image"),
     BrokenImageError: ErrorRow(422, "broken_image"),
@@ -114,6 +130,17 @@ CLASSIFY_ERRORS: ErrorTable = {
     VersionNotReadyError: replace(V2_ERRORS[VersionNotReadyError], retry_after_s=1),
     ShuttingDownError: replace(V2_ERRORS[ShuttingDownError], retry_after_s=1),
 }
+
+
+def explain(table: ErrorTable, error: BaseException) -> tuple[ErrorRow, str]:
+    """How to answer an error and what to say; failures of the server are logged, its defects are not shown."""
+    row = find_row(table, type(error)) or INTERNAL
+    if row is INTERNAL:
+        _log.error("request failed by a defect of the server", exc_info=error)
+        return row, "internal error"
+    if row.status == INTERNAL.status:
+        _log.warning("request failed: %s", error, extra={"fields": {"reason": row.reason}})
+    return row, str(error)
 
 
 def find_row(table: ErrorTable, error_type: type[BaseException]) -> ErrorRow | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import math
+import errno
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -10,25 +10,30 @@ from typing import Any
 import uvicorn
 from typing_extensions import override
 
+from gateway.http_protocol import LimitedProtocol
+
+_TICKS_PER_SWEEP = 100  # uvicorn ticks ten times a second
+
 
 class PortInUseError(OSError):
     """The address cannot be bound."""
 
 
 class HttpServer(uvicorn.Server):
-    """Serves one ASGI application on one bound socket until `stop`."""
+    """Serves one ASGI application on one bound socket until `stop`; waits for running requests until `force`."""
 
-    def __init__(self, app: Any, listener: socket.socket, exit_timeout_s: float) -> None:
+    def __init__(self, app: Any, listener: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
+                http=LimitedProtocol,
                 interface="asgi3",
                 lifespan="off",
+                ws="none",
                 proxy_headers=False,  # nothing here asks who the client is
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=math.ceil(exit_timeout_s),
             )
         )
         self.listening = asyncio.Event()
@@ -58,20 +63,39 @@ class HttpServer(uvicorn.Server):
         self.listening.set()
 
     @override
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_PER_SWEEP == 0:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, LimitedProtocol):
+                    connection.sweep()
+        return await super().on_tick(counter)
+
+    @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # uvicorn's own handler closes the listener at once and re-raises the signal at the end
 
 
 def bind(address: str, port: int, flag: str) -> socket.socket:
-    """A listening socket.
+    """A bound socket that does not listen yet: until it does, clients are told at once that nobody is there.
+
+    Args:
+        address: A host name or an IP address.
+        port: 0 means any free port.
+        flag: The command-line flag that chooses the port, for the error.
 
     Raises:
-        PortInUseError: With the flag that chooses another port.
+        PortInUseError: Says which flag chooses another port or address.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        return socket.create_server((address, port), family=family, backlog=2048)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
     except OSError as error:
-        reason = str(error.strerror or error).partition(" (while attempting")[0]  # Python repeats the address
-        raise PortInUseError(f"cannot listen on {address}:{port} ({reason}); choose another port with {flag}") from None
+        listener.close()
+        what = f"choose another port with {flag}"
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            what = "choose an address of this machine with --http-address"
+        raise PortInUseError(f"cannot listen on {address}:{port} ({error.strerror or error}); {what}") from None
+    return listener

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from backends.cpu_budget import available_cores
 from backends.errors import BackendError
@@ -13,9 +14,10 @@ from batching.clock import MILLISECOND_NS, Clock, seconds_to_ns
 from gateway.decoding import Decoder
 from gateway.served import Served
 from gateway.settings import Settings
-from models.errors import ModelsError
+from models.errors import ModelsError, RepositoryError
 from models.repository import ModelEntry, scan
 from models.spec import ModelSpec
+from models.tensors import element_count
 from models.zoo.embedded import ensure_cached
 
 _log = logging.getLogger(__name__)
@@ -48,12 +50,21 @@ def read_repositories(settings: Settings) -> Sequence[ModelEntry]:
     Raises:
         RepositoryError: A repository cannot be read.
     """
-    roots = settings.model_repository or (ensure_cached(settings.cache_dir),)
+    roots = settings.model_repository or (_embedded(settings.cache_dir),)
     entries = scan(roots).models
+    if not entries:
+        _log.warning("no model found in %s", ", ".join(map(str, roots)))
     for entry in entries:
         for note in entry.notes:
             _log.warning("model %s: %s", entry.name, note)
     return entries
+
+
+def _embedded(cache_dir: Path) -> Path:
+    try:
+        return ensure_cached(cache_dir)
+    except RepositoryError as error:
+        raise RepositoryError(f"{error}: {cache_dir}; choose another with --cache-dir") from None
 
 
 @asynccontextmanager
@@ -104,3 +115,12 @@ async def _load(
         "load_ms": (clock.now_ns() - started_ns) // MILLISECOND_NS,
     }
     _log.info("model ready", extra={"fields": fields})
+    for output in spec.outputs:
+        if output.labels and not output.has_variable_dims and len(output.labels) != element_count(output.dims):
+            _log.warning(
+                "model %s: output '%s' has %d labels for %d classes",
+                spec.name,
+                output.name,
+                len(output.labels),
+                element_count(output.dims),
+            )

@@ -41,6 +41,14 @@ GAUGES: dict[str, tuple[str, _Read]] = {
     "shoal_instances": ("Instances that take batches", lambda s: s.instances),
 }
 
+COUNTERS: dict[str, tuple[str, _Read]] = {
+    "shoal_admitted_requests": ("Requests that were admitted", lambda s: s.admitted_requests),
+    "shoal_refused_requests": ("Requests that were not admitted", lambda s: s.refused_requests),
+    "shoal_expired_requests": ("Admitted requests whose deadline passed", lambda s: s.expired_requests),
+    "shoal_withdrawn_requests": ("Admitted requests that were given up", lambda s: s.withdrawn_requests),
+    "shoal_padding_rows": ("Rows added to reach an allowed batch size", lambda s: s.padding_rows),
+}
+
 
 class EngineCollector(Collector):
     """Reads one snapshot a scrape."""
@@ -84,18 +92,21 @@ def _gauges(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
 
 
 def _shoal(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
-    refused = CounterMetricFamily("shoal_refused_requests", "Requests that were not admitted", labels=LABELS)
+    for name, (text, read) in COUNTERS.items():
+        counter = CounterMetricFamily(name, text, labels=LABELS)
+        for entry in statistics:
+            counter.add_metric(_labels(entry), read(entry))
+        yield counter
     closed = CounterMetricFamily("shoal_batches_closed", "Batches by why they were closed", labels=(*LABELS, "reason"))
     sizes = HistogramMetricFamily("shoal_batch_rows", "Rows per executed batch", labels=LABELS)
     stages = HistogramMetricFamily("shoal_stage_seconds", "Time of a request by stage", labels=(*LABELS, "stage"))
     for entry in statistics:
-        refused.add_metric(_labels(entry), entry.refused_requests)
         for reason, count in entry.close_reasons.items():
             closed.add_metric([*_labels(entry), reason], count)
         sizes.add_metric(_labels(entry), _buckets(entry.batch_rows), entry.batch_rows.total)
         for stage, histogram in entry.stages.items():
             stages.add_metric([*_labels(entry), stage], _buckets(histogram), histogram.total)
-    yield from (refused, closed, sizes, stages)
+    yield from (closed, sizes, stages)
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -71,6 +71,7 @@ class Recorder:
         self._answered: list[tuple[int, Timing]] = []  # not yet in the sums below
         self._rows = 0
         self._executions = 0
+        self._padding_rows = 0
         self._success = _Sum()
         self._fail = _Sum()
         self._queue = _Sum()
@@ -91,6 +92,7 @@ class Recorder:
         infer_ns = times.computed_ns - times.gathered_ns
         output_ns = times.ended_ns - times.computed_ns
         self._executions += 1
+        self._padding_rows += report.padding_rows
         self._batch_rows.add(report.rows)
         self._compute_input.add(input_ns, report.requests)
         self._compute_infer.add(infer_ns, report.requests)
@@ -159,6 +161,10 @@ class Recorder:
             reserved_requests=scheduler.reserved_requests,
             running_batches=scheduler.running_batches,
             pending_requests=scheduler.reserved_requests + scheduler.waiting_requests,
+            admitted_requests=scheduler.admitted_requests,
             refused_requests=scheduler.refused_requests,
+            expired_requests=scheduler.expired_requests,
+            withdrawn_requests=scheduler.withdrawn_requests,
+            padding_rows=self._padding_rows,
             instances=scheduler.instances,
         )

@@ -1,6 +1,7 @@
 """The engine with one log line a request."""
 
 import logging
+from typing import Any
 
 from typing_extensions import override
 
@@ -16,12 +17,14 @@ Fields = dict[str, object]
 class LoggedService(InferenceService):
     """Says for every request what was asked, by which version it was answered and how long it took."""
 
-    clock: Clock
+    def __init__(self, clock: Clock, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._clock = clock
 
     @override
     async def infer(self, request: InferRequest) -> InferResponse:
         fields: Fields = {"call": "infer", "model": request.model, "request_id": request.request_id}
-        started_ns = self.clock.now_ns()
+        started_ns = self._clock.now_ns()
         try:
             response = await super().infer(request)
             fields |= {"version": response.version, "batch_rows": response.timing.batch_rows, "outcome": "ok"}
@@ -35,7 +38,7 @@ class LoggedService(InferenceService):
     @override
     async def classify(self, request: ClassifyRequest) -> ClassifyResponse:
         fields: Fields = {"call": "classify", "images": len(request.images), "request_id": request.request_id}
-        started_ns = self.clock.now_ns()
+        started_ns = self._clock.now_ns()
         try:
             response = await super().classify(request)
             bad = [type(result).__name__ for result in response.results if isinstance(result, Exception)]
@@ -49,5 +52,5 @@ class LoggedService(InferenceService):
         return response
 
     def _write(self, fields: Fields, started_ns: int) -> None:
-        fields["total_ms"] = round((self.clock.now_ns() - started_ns) / MILLISECOND_NS, 3)
+        fields["total_ms"] = round((self._clock.now_ns() - started_ns) / MILLISECOND_NS, 3)
         _log.info("request", extra={"fields": fields})

@@ -20,7 +20,6 @@ from batching.runner import Answer, Reservation, Runner
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
 from gateway.recorder import Recorder
-from models.errors import ImageError
 from models.inference import Tensors, Timing
 from models.preprocessing import Preprocessing
 from models.spec import ModelSpec, Oversize
@@ -123,6 +122,9 @@ class Served:
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(execute(*pair)) for pair in zip(reservations, chunks, strict=True)]
+                    # Waited for here, not at the end of the block: there, Python 3.11 leaves the caller marked as
+                    # cancelled when a chunk fails.
+                    await asyncio.wait(tasks)
             except* (BatchingError, BackendError) as errors:
                 raise errors.exceptions[0] from None
             return [task.result() for task in tasks]
@@ -157,9 +159,9 @@ class Served:
     def _count_failure(self, error: BaseException, started_ns: int) -> None:
         """Requests that were never admitted are the scheduler's refusals and not counted here, as in Triton."""
         match error:
-            case DeadlineExceededError():
+            case DeadlineExceededError(admitted=True):
                 reason = "REJECTED"
-            case BatchingError() | ImageError():
+            case BatchingError():
                 return
             case asyncio.CancelledError():
                 reason = "CANCELED"

@@ -177,7 +177,7 @@ async def _classify_image(
         outputs, timing = await served.infer_image(image, how, request.timeout_ns)
     except _IMAGE_ERRORS as error:
         return error, Timing()
-    output = served.spec.outputs[0]
+    output = served.spec.scores_output
     return top_predictions(outputs[output.name][0], output.labels, request.top_k, how.output), timing
 
 

@@ -1,10 +1,11 @@
 """The only reader of environment variables (`SHOAL_...`) and of the command line's values."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
@@ -18,7 +19,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SHOAL_", extra="forbid", frozen=True)
 
-    model_repository: tuple[Path, ...] = Field(
+    model_repository: Annotated[tuple[Path, ...], NoDecode] = Field(
         (), description="Repository in Triton's layout; repeatable. Without any, the embedded model is served."
     )
     http_address: str = Field("127.0.0.1", min_length=1, description="Address of all ports.")
@@ -44,3 +45,12 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = Field("text", description="For people or for machines.")
     log_verbose: int = Field(0, ge=0, description="1 and more: debug lines.")
     log_requests: bool = Field(False, description="One line a request.")
+
+    @field_validator("model_repository", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """In the environment several repositories are separated like those of PATH."""
+        paths = [path for path in value.split(os.pathsep) if path] if isinstance(value, str) else value
+        if isinstance(paths, list) and any(str(path) in ("", ".") and path != Path() for path in paths):
+            raise ValueError("found an empty path, expected a directory")
+        return paths

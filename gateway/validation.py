@@ -41,15 +41,15 @@ def _plain_rows(spec: ModelSpec, inputs: Tensors) -> int | None:
     """
     if len(inputs) != len(spec.inputs):
         return None
-    rows = 0
+    rows = None
     for declared in spec.inputs:
         array = inputs.get(declared.name)
         if array is None or array.dtype != declared.data_type.numpy or array.shape[1:] != declared.dims:
             return None
-        if rows not in (0, array.shape[0]):
+        if rows not in (None, array.shape[0]):
             return None
         rows = array.shape[0]
-    return rows if 0 < rows <= spec.max_batch_rows else None
+    return rows if rows is not None and 0 < rows <= spec.max_batch_rows else None
 
 
 def _careful_rows(spec: ModelSpec, inputs: Tensors) -> int:
@@ -105,9 +105,8 @@ def _common_rows(spec: ModelSpec, inputs: Tensors) -> int:
     rows = 1 if rows is None else rows
     too_many = rows > spec.max_batch_rows and spec.batching.oversize is Oversize.REFUSE
     if rows < 1 or too_many:
-        raise InvalidRequestError(
-            f"inference request batch-size must be <= {spec.max_batch_rows} for '{spec.name}', found {rows}"
-        )
+        limit = f"<= {spec.max_batch_rows}" if too_many else ">= 1"
+        raise InvalidRequestError(f"inference request batch-size must be {limit} for '{spec.name}', found {rows}")
     return rows
 
 

@@ -34,7 +34,7 @@ class Target:
 
 @dataclass(slots=True)
 class LoadResult:
-    """Latencies in nanoseconds of the answers that came within the time, and how many were not 200."""
+    """Latencies in nanoseconds of the answers, and how many were not 200 or never came."""
 
     duration_ns: int = 0
     latencies_ns: list[int] = field(default_factory=list)
@@ -62,6 +62,7 @@ class _Connection(asyncio.Protocol):
         self._answer = b""
         self._missing_bytes: int | None = None  # of the body; None until the head is complete
         self._sent_ns = 0
+        self._complete = False
         self._transport: asyncio.Transport
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -82,12 +83,12 @@ class _Connection(asyncio.Protocol):
         else:
             self._missing_bytes -= len(data)
         if self._missing_bytes <= 0:
-            self._complete()
+            self._next()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.closed.done():
-            self.closed.set_result(None)
+        self._result.failures += not self._complete  # the server hung up on us
+        self.closed.set_result(None)
 
     def _send(self) -> None:
         self._answer = b""
@@ -95,12 +96,13 @@ class _Connection(asyncio.Protocol):
         self._sent_ns = self._clock.now_ns()
         self._transport.write(self._request)
 
-    def _complete(self) -> None:
+    def _next(self) -> None:
         now_ns = self._clock.now_ns()
         self._result.latencies_ns.append(now_ns - self._sent_ns)
         if now_ns < self._end_ns:
             self._send()
         else:
+            self._complete = True
             self._transport.close()
 
 

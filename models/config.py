@@ -110,6 +110,7 @@ def _normalise_group(config: ModelConfig, group: Any, index: int) -> None:
 def _spec(text: ConfigText, side: SideFile, directory: Path, version: int, file: Path) -> ModelSpec:
     config = text.message
     inputs = tuple(_tensor(tensor, optional=tensor.optional) for tensor in config.input)
+    outputs = _outputs(text, side, directory)
     return ModelSpec(
         name=config.name,
         version=version,
@@ -117,10 +118,11 @@ def _spec(text: ConfigText, side: SideFile, directory: Path, version: int, file:
         backend=config.backend,
         max_batch_rows=config.max_batch_size,
         inputs=inputs,
-        outputs=_outputs(text, side, directory),
+        outputs=outputs,
         instance_groups=tuple(_group(group) for group in config.instance_group),
         batching=side.batching(_batching(config), config.max_batch_size),
         preprocessing=side.preprocessing(inputs),
+        scores=_scores(side, outputs),
         file=file,
         parameters={key: parameter.string_value for key, parameter in config.parameters.items()},
         config=to_json(config),
@@ -130,6 +132,13 @@ def _spec(text: ConfigText, side: SideFile, directory: Path, version: int, file:
 def _tensor(tensor: Any, *, optional: bool = False, labels: tuple[str, ...] = ()) -> TensorSpec:
     data_type = DataType.from_config_name(enum_word(tensor, "data_type"))
     return TensorSpec(name=tensor.name, data_type=data_type, dims=tuple(tensor.dims), optional=optional, labels=labels)
+
+
+def _scores(side: SideFile, outputs: tuple[TensorSpec, ...]) -> str:
+    """The output that is classified: the one that shoal.toml names, else the first with labels, else the first."""
+    if side.tables.output is not None:
+        return side.tables.output.name
+    return next((output.name for output in outputs if output.labels), outputs[0].name)
 
 
 def _outputs(text: ConfigText, side: SideFile, directory: Path) -> tuple[TensorSpec, ...]:

@@ -10,7 +10,7 @@ ModelsError
 │   └── NoVersionError
 ├── InvalidRequestError      the request does not fit the model
 │   ├── MalformedRequestError    it does not even parse
-│   └── NotClassifierError   /classify on a model without preprocessing or labels
+│   └── NotClassifierError   /classify on a model without preprocessing
 └── ImageError               one encoded image cannot be used
     ├── UnsupportedImageError    not a format that is decoded here
     ├── BrokenImageError         right format, damaged content
@@ -19,9 +19,18 @@ ModelsError
 Texts name what was found, what was expected, where, and never a path of this machine beyond the repository's own.
 """
 
+import copyreg
+from typing import Any
+
+from typing_extensions import override
+
 
 class ModelsError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package. Instances survive copying and pickling, whatever their constructors."""
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(ModelsError):

@@ -82,7 +82,7 @@ class ClassifyRequest:
     """Encoded images (JPEG, PNG, ...) for a model that declares its preprocessing and labels.
 
     Attributes:
-        model: Model name, or None for the server's default model.
+        model: Model name, or None for the only one that can classify.
         images: One encoded file each, at least one. An error stands for an image that the surface could not even
             extract (bad base64); it is answered at its place.
         top_k: How many classes to answer per image, most probable first.

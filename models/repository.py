@@ -75,7 +75,8 @@ def read_model(directory: Path) -> ModelEntry:
 
 def _model_directories(root: Path) -> list[Path]:
     try:
-        return [path for path in root.iterdir() if path.is_dir()]
+        # Hidden ones (.git, a Kubernetes volume's ..data) are not models.
+        return [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
     except OSError as error:
         expected = "expected a directory with one subdirectory a model"
         raise RepositoryError(f"model repository {root}: found {error.strerror or error}, {expected}") from error

@@ -72,6 +72,7 @@ class ModelSpec:
         instance_groups: Where and how often the model is instantiated, at least one.
         batching: Queue and batch rules.
         preprocessing: How an encoded image becomes a row of the only input, or None.
+        scores: Name of the output whose elements are the scores of the classes; empty means the first one.
         file: The model file.
         parameters: The config's free parameters.
         config: The normalised, auto-completed configuration as JSON-ready values (what ``/config`` shows).
@@ -87,6 +88,7 @@ class ModelSpec:
     instance_groups: tuple[InstanceGroup, ...]
     batching: BatchingSpec = BatchingSpec()
     preprocessing: Preprocessing | None = None
+    scores: str = ""
     file: Path
     parameters: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, object] = field(default_factory=dict)
@@ -95,6 +97,11 @@ class ModelSpec:
     def has_batch_dimension(self) -> bool:
         """Whether the first dimension of every tensor counts rows."""
         return self.max_batch_rows > 0
+
+    @property
+    def scores_output(self) -> TensorSpec:
+        """The output whose elements are the scores of the classes."""
+        return next((output for output in self.outputs if output.name == self.scores), self.outputs[0])
 
     @property
     def largest_batch_rows(self) -> int:

@@ -8,9 +8,18 @@ BatchingError
 └── PolicyError            a policy broke a law: a defect of the program, never of a request
 """
 
+import copyreg
+from typing import Any
+
+from typing_extensions import override
+
 
 class BatchingError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package. Instances survive copying and pickling, whatever their constructors."""
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class QueueFullError(BatchingError):
@@ -28,10 +37,15 @@ class QueueFullError(BatchingError):
 
 
 class DeadlineExceededError(BatchingError):
-    """The deadline passed before the answer was ready."""
+    """The deadline passed before the answer was ready.
 
-    def __init__(self) -> None:
+    Attributes:
+        admitted: Whether the request had been admitted; False if its deadline had passed before.
+    """
+
+    def __init__(self, *, admitted: bool = True) -> None:
         super().__init__("Request timeout expired")
+        self.admitted = admitted
 
 
 class TooManyRowsError(BatchingError):

@@ -59,11 +59,10 @@ class Scheduler:
         self._last_batch = 0
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
-        self._sizes: Counter[int] = Counter()
         self._appliers: dict[type, Callable[[Any], bool]] = {
             Arrived: self._on_arrived,
             Withdrawn: self._on_withdrawn,
-            BatchDone: self._on_batch_done,
+            BatchDone: lambda _: True,  # _end_batch has seen it
             InstanceFree: self._on_instance_free,
             InstanceJoined: self._on_instance_joined,
             InstanceLeft: self._on_instance_left,
@@ -123,8 +122,14 @@ class Scheduler:
         if now_ns < self._state.now_ns:
             raise ValueError(f"time runs backwards: {now_ns} ns after {self._state.now_ns} ns")
         self._state.now_ns = now_ns
+        ordered = sorted(events, key=_order)
+        if self.wake_at_ns is not None and self.wake_at_ns <= now_ns:
+            ordered.append(Timer())  # whatever brings the driver here, the time that it was to wait for has come
+        for event in ordered:
+            if isinstance(event, BatchDone):  # before anything expires: who has been answered is not late
+                self._end_batch(event.batch)
         commands: list[Command] = []
-        for _, group in groupby(sorted(events, key=_order), key=_order):
+        for _, group in groupby(ordered, key=_order):
             applied = [event for event in group if self._appliers[type(event)](event)]
             self._expire(commands)
             if applied:
@@ -161,7 +166,6 @@ class Scheduler:
             expired_requests=self._counts["expired"],
             withdrawn_requests=self._counts["withdrawn"],
             close_reasons=dict(self._reasons),
-            batch_sizes=dict(self._sizes),
         )
 
     def _refusal(self, rows: int, now_ns: int, deadline_ns: int | None) -> BatchingError | None:
@@ -171,7 +175,7 @@ class Scheduler:
         if rows > limits.max_batch_rows:
             return TooManyRowsError(rows=rows, limit_rows=limits.max_batch_rows)
         if deadline_ns is not None and deadline_ns <= now_ns:
-            return DeadlineExceededError()
+            return DeadlineExceededError(admitted=False)
         if self._pending_requests >= limits.max_requests:
             return QueueFullError(limit=limits.max_requests, unit="requests")
         if self._pending_rows + rows > limits.max_rows:
@@ -197,11 +201,6 @@ class Scheduler:
         self._end(ticket)
         return True
 
-    def _on_batch_done(self, event: BatchDone) -> bool:
-        for ticket in self._running.pop(event.batch):
-            self._end(ticket)
-        return True
-
     def _on_instance_free(self, event: InstanceFree) -> bool:
         self._state.workers.release(event.instance)
         return True
@@ -219,6 +218,10 @@ class Scheduler:
             self._counts["expired"] += 1
             self._end(ticket)
             commands.append(Expire(ticket.id))
+
+    def _end_batch(self, batch: int) -> None:
+        for ticket in self._running.pop(batch):
+            self._end(ticket)
 
     def _end(self, ticket: Ticket) -> None:
         """Forget a ticket wherever it is. A running one stays in its batch, unheard."""
@@ -270,7 +273,6 @@ class Scheduler:
             self._no_longer_pending(ticket)
         self._running[self._last_batch] = buffer.tickets
         self._reasons[buffer.reason.value] += 1
-        self._sizes[buffer.rows] += 1
         return Start(
             batch=self._last_batch,
             instance=self._state.workers.acquire(),

@@ -19,7 +19,6 @@ class SchedulerStatistics:
         expired_requests: Counter: the deadline passed.
         withdrawn_requests: Counter: the caller left before its answer.
         close_reasons: Counter: batches by `CloseReason` value.
-        batch_sizes: Counter: batches by rows.
     """
 
     reserved_requests: int
@@ -32,4 +31,3 @@ class SchedulerStatistics:
     expired_requests: int
     withdrawn_requests: int
     close_reasons: Mapping[str, int]
-    batch_sizes: Mapping[int, int]

@@ -3,8 +3,6 @@
 import enum
 from collections.abc import Hashable
 
-from typing_extensions import override
-
 
 class Place(enum.Enum):
     """Where a ticket is; it moves down this list and leaves at any point."""
@@ -27,7 +25,7 @@ class Ticket:
         shape_key: Requests share a batch only if their keys are equal.
         arrival_ns: When it entered the queue; before that, when it was admitted.
         place: Where it is.
-        holder: The buffer or batch that holds it, if any.
+        holder: The buffer that holds it while it is staged.
     """
 
     __slots__ = ("arrival_ns", "deadline_ns", "holder", "id", "place", "priority", "rows", "shape_key")
@@ -43,7 +41,3 @@ class Ticket:
         self.shape_key = shape_key
         self.place = Place.RESERVED
         self.holder: int | None = None
-
-    @override
-    def __repr__(self) -> str:
-        return f"Ticket({self.id}, rows={self.rows}, {self.place.value})"

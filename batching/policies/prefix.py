@@ -7,10 +7,9 @@ from batching.core.policy import CloseReason, QueueView
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The first `count` waiting requests, their rows, and why the next one is not among them."""
+    """The first `count` waiting requests, and why the next one is not among them."""
 
     count: int
-    rows: int
     reason: CloseReason
 
 
@@ -26,13 +25,13 @@ def fitting_prefix(queue: QueueView, max_rows: int, max_requests: int | None = N
     shape_key = None
     for ticket in queue:
         if count == max_requests or rows == max_rows:
-            return Prefix(count, rows, CloseReason.FULL)
+            return Prefix(count, CloseReason.FULL)
         if count and ticket.shape_key != shape_key:
-            return Prefix(count, rows, CloseReason.SHAPE)
+            return Prefix(count, CloseReason.SHAPE)
         if rows + ticket.rows > max_rows:
-            return Prefix(count, rows, CloseReason.OVERFLOW)
+            return Prefix(count, CloseReason.OVERFLOW)
         count += 1
         rows += ticket.rows
         shape_key = ticket.shape_key
     full = count == max_requests or rows == max_rows
-    return Prefix(count, rows, CloseReason.FULL if full else CloseReason.EAGER)
+    return Prefix(count, CloseReason.FULL if full else CloseReason.EAGER)

@@ -1,10 +1,9 @@
 """The v2 protocol (Triton, KServe, Open Inference Protocol) over HTTP, as a bare ASGI application.
 
-The path, not the framework, is hot here: one dictionary or regular expression look-up, one join of the body, one parse,
-one task that watches for the client's leaving.
+The path, not the framework, is hot here: one dictionary or regular expression look-up, one join of the body, one parse.
+The client's leaving is watched for only while a call takes long.
 """
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from gateway.asgi import (
     Send,
     error_reply,
     json_reply,
-    read_body,
+    receive_body,
     send_reply,
     unless_disconnected,
 )
 from gateway.engine import Engine
-from gateway.errors import INTERNAL, V2_ERRORS, UnsupportedEncodingError, find_row
+from gateway.errors import V2_ERRORS, UnsupportedEncodingError, explain
 from gateway.v2 import metadata
 from gateway.v2.body import Body, assemble, is_slow
 from gateway.v2.request import Decoded, decode_json, decode_raw, with_request_id
@@ -34,9 +33,8 @@ from models.errors import InvalidRequestError, MalformedRequestError
 from models.inference import InferResponse
 from models.spec import ModelSpec
 
-_log = logging.getLogger(__name__)
-
 _MODEL_PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]+))?(?:/(infer|ready|config|stats))?")
+_MAX_CACHED_PATH = 256  # characters
 _FixedAnswers = Mapping[str, Callable[[], Reply]]
 _ModelAnswers = Mapping[str | None, Callable[[str, int | None], Reply]]
 _NOT_FOUND = error_reply(404, "Not Found")
@@ -106,7 +104,7 @@ class V2Surface:
         fixed = self._fixed.get(path)
         if fixed is not None:
             return fixed() if method == "GET" else _WRONG_METHOD
-        target = _parse_path(path)
+        target = _parse_path(path) if len(path) <= _MAX_CACHED_PATH else _parse_path.__wrapped__(path)
         if target is None:
             return _NOT_FOUND
         model, version_text, action = target
@@ -119,12 +117,9 @@ class V2Surface:
 
     async def _infer(self, spec: ModelSpec, version: int | None, scope: Scope, receive: Receive) -> Reply | None:
         headers: Headers = dict(scope["headers"])
-        is_compressed = compression.is_compressed(headers.get(b"content-encoding", b""))
-        chunks = await read_body(receive, headers, self._limits.max_body_bytes)
+        chunks = await receive_body(receive, headers, self._limits.max_body_bytes, self._offload)
         if chunks is None:
             return None
-        if is_compressed:  # a few bytes can unpack to much
-            chunks = await self._offload(partial(compression.inflate, chunks, self._limits.max_body_bytes))
         decoded = self._decode(spec, version, assemble(chunks, headers.get(b"inference-header-content-length")))
         if not isinstance(decoded, Decoded):
             decoded = await self._offload(decoded)
@@ -209,9 +204,6 @@ def _parse_version(text: str) -> int:
 
 
 def _refusal(error: Exception) -> Reply:
-    row = find_row(V2_ERRORS, type(error))
-    if row is None or row is INTERNAL:
-        _log.error("request failed by a defect of the server", exc_info=error)
-        return error_reply(INTERNAL.status, "internal error")
+    row, text = explain(V2_ERRORS, error)
     headers = _ACCEPTED_CODINGS if isinstance(error, UnsupportedEncodingError) else ()
-    return error_reply(row.status, str(error), headers)
+    return error_reply(row.status, text, headers)

@@ -120,11 +120,15 @@ def classify_over_pipeline(rounds: int, duration_s: float) -> None:
                 results.append(measure(target, connections, duration_s))
                 bare.append(bare_pipeline(photo, duration_s))
             ratios = [result.requests_per_second / rate for result, rate in zip(results, bare, strict=True)]
+            median = statistics.median
             print(
-                f"/classify, {connections:2} connections: {results[-1].requests_per_second:6.0f} photographs/s "
-                f"of {statistics.median(bare):6.0f} bare: ratio {statistics.median(ratios):.2f} "
-                f"(of {', '.join(f'{ratio:.2f}' for ratio in ratios)}), p50 {results[-1].percentile_ms(50):.1f} ms, "
-                f"p99 {results[-1].percentile_ms(99):.1f} ms, {sum(result.failures for result in results)} failures"
+                f"/classify, {connections:2} connections: "
+                f"{median(result.requests_per_second for result in results):6.0f} photographs/s "
+                f"of {median(bare):6.0f} bare: ratio {median(ratios):.2f} "
+                f"(of {', '.join(f'{ratio:.2f}' for ratio in ratios)}), "
+                f"p50 {median(result.percentile_ms(50) for result in results):.1f} ms, "
+                f"p99 {median(result.percentile_ms(99) for result in results):.1f} ms, "
+                f"{sum(result.failures for result in results)} failures"
             )
 
 

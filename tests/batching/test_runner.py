@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from batching.clock import MILLISECOND_NS, SECOND_NS
-from batching.core.errors import DeadlineExceededError, QueueFullError, ShuttingDownError
+from batching.core.errors import DeadlineExceededError, PolicyError, QueueFullError, ShuttingDownError
 from batching.core.limits import Limits
+from batching.core.policy import CloseReason, Launch
 from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
 from batching.runner import Runner
@@ -276,3 +277,52 @@ def test_virtual_sleep_takes_exactly_its_time():
         return loop.clock.now_ns()
 
     assert in_virtual_time(scenario) == 3600 * SECOND_NS
+
+
+class Lawless:
+    """A policy that asks for more than there is as soon as something waits."""
+
+    def decide(self, view, events):
+        return (Launch(99, CloseReason.EAGER),) if len(view.queue) else ()
+
+    def wake_at_ns(self, view):
+        return None
+
+
+def test_a_policy_that_breaks_a_law_ends_the_runner_and_answers_everyone():
+    async def scenario(loop):
+        instance = SleepingInstance(loop.clock, lambda _rows: SERVICE_NS)
+        runner = Runner(Scheduler(Lawless(), Limits(max_batch_rows=4)), [instance], loop.clock, loop.create_alarm)
+        running = asyncio.ensure_future(runner.run())
+        await asyncio.sleep(0)
+        caller = asyncio.ensure_future(ask(runner, arrival("caller")))
+        return await asyncio.gather(running, caller, return_exceptions=True)
+
+    error, answer = in_virtual_time(scenario)
+
+    assert isinstance(error.exceptions[0], PolicyError)
+    assert isinstance(answer, ShuttingDownError)
+
+
+def test_a_caller_cancelled_before_its_first_step_reserves_nothing():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        async with serving(runner) as callers:
+            callers.create_task(runner.execute("never", 1)).cancel()
+        return runner.statistics()
+
+    assert in_virtual_time(scenario).reserved_requests == 0
+
+
+def test_a_caller_that_leaves_while_its_deadline_passes_behind_a_slow_turn_harms_nobody():
+    async def scenario(loop):
+        runner, _ = make(loop, max_batch_rows=1)
+        async with serving(runner) as callers:
+            hasty = callers.create_task(ask(runner, arrival("hasty", patience_ns=SERVICE_NS + 1)))
+            waiting = callers.create_task(ask(runner, arrival("waiting")))
+            await asyncio.sleep(SERVICE_NS / SECOND_NS)  # the first batch ends in this very turn
+            loop.clock.advance(2 * SERVICE_NS)  # the loop was busy with something else
+            hasty.cancel()
+        return waiting.result().result.name, runner.statistics().running_batches
+
+    assert in_virtual_time(scenario) == ("waiting", 0)

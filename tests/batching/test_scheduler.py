@@ -15,6 +15,7 @@ from batching.core.limits import Limits
 from batching.core.policy import CloseReason, Launch, Merge, Stage, StartStaged
 from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
+from batching.policies.triton import TritonPrefetch, TritonSettings
 from tests.batching.builders import scheduler
 
 
@@ -253,7 +254,6 @@ def test_gauges_and_counters_add_up():
     assert (statistics.reserved_requests, statistics.waiting_requests, statistics.waiting_rows) == (1, 1, 3)
     assert (statistics.running_batches, statistics.admitted_requests) == (1, 3)
     assert statistics.close_reasons == {"eager": 1}
-    assert statistics.batch_sizes == {1: 1}
 
 
 class Scripted:
@@ -336,3 +336,24 @@ def test_many_deadlines_that_do_not_come_to_pass_are_forgotten():
     assert subject.is_empty
     subject.handle([Timer()], 500)
     assert subject.wake_at_ns is None
+
+
+def test_who_was_answered_at_this_instant_is_not_late():
+    subject = greedy()
+    ticket, _ = arrived(subject, 1, deadline_ns=50)
+
+    commands = subject.handle([Withdrawn(ticket), BatchDone(1), InstanceFree("i0")], 60)
+
+    assert commands == []
+    assert subject.statistics().expired_requests == 0
+    assert subject.is_empty
+
+
+def test_any_event_at_the_time_of_the_wake_up_serves_as_the_timer():
+    subject = scheduler(TritonPrefetch(TritonSettings(max_queue_delay_ns=500_000), 4), 4)
+    subject.handle([InstanceJoined("i0")], 0)
+    ticket, _ = arrived(subject, 0)
+
+    (start,) = subject.handle([Withdrawn(ticket + 1)], 600_000)  # of a ticket that is long gone
+
+    assert start.tickets == (ticket,)

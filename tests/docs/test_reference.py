@@ -70,7 +70,7 @@ def test_repositories_come_from_the_environment_as_the_page_says(monkeypatch: py
 
     monkeypatch.setenv("SHOAL_MODEL_REPOSITORY", example[1])
 
-    assert Settings().model_repository == (Path("repo"),)
+    assert Settings().model_repository == (Path("repo"), Path("other"))
 
 
 def test_every_endpoint_is_listed() -> None:

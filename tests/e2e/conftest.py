@@ -18,7 +18,7 @@ def photos() -> list[tuple[int, bytes]]:
     """20 photographs, each with the number of its class in ImageNet."""
     files = sorted(PHOTOS.glob("imagenet_*.jpg"))
     if not files:
-        pytest.skip("no labelled photographs in .cache/foolbox: run `make photos`")
+        pytest.fail("no labelled photographs in .cache/foolbox: run `make photos` (after removing .cache/foolbox)")
     return [(int(file.stem.rpartition("_")[2]), file.read_bytes()) for file in files]
 
 

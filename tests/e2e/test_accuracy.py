@@ -63,4 +63,4 @@ def test_more_images_than_allowed_are_refused_with_the_limit(lite0: Server, phot
     answer = lite0.client.post("/classify", files=files)
 
     assert answer.status_code == 400
-    assert "65 images, expected at most 64" in answer.json()["error"]
+    assert "found 65 images in one request, expected at most 64" in answer.json()["error"]

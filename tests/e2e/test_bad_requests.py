@@ -63,15 +63,15 @@ WRONG_JSON: dict[str, tuple[Any, str]] = {
     "a product of dims that overflows": (echo_input(shape=[2**40, 2**40]), "/inputs/0/shape"),
     "a dim that is a fraction": (echo_input(shape=[1.5, 2]), "/inputs/0/shape/0"),
     "a dim that is no number": (echo_input(shape=[float("nan"), 2]), "/inputs/0/shape/0"),
-    "a zero dim": (echo_input(shape=[0, 2], data=[]), ""),
-    "no inputs": ({}, ""),
+    "a zero dim": (echo_input(shape=[0, 2], data=[]), "batch-size must be >= 1"),
+    "no inputs": ({}, "'inputs'"),
     "inputs is an object": ({"inputs": {}}, "/inputs"),
     "an input is a number": ({"inputs": [7]}, "/inputs/0"),
     "no name": (without("name"), "/inputs/0"),
     "no shape": (without("shape"), "/inputs/0"),
     "no data": (without("data"), "/inputs/0"),
     "the same name twice": ({"inputs": echo_input()["inputs"] * 2}, "/inputs/1"),
-    "a list at the top": ([], ""),
+    "a list at the top": ([], "found array at 0, expected an object"),
     "1,000,000 outputs": ({**echo_input(), "outputs": [{"name": "y"}] * 1_000_000}, "/outputs/1"),
 }
 

@@ -83,7 +83,8 @@ async def test_a_second_sigterm_ends_the_lead_and_does_not_wait_for_what_is_runn
         server.send_signal(signal.SIGTERM)
         await asyncio.to_thread(server.logged, "requests are still running and are given up")
 
-        await asyncio.gather(running, return_exceptions=True)
+        answer = await running
+        assert (answer.status, b"Server is stopping" in answer.body) == (503, True)
         assert await asyncio.to_thread(server.exit_code) == 1
         assert server.logged("a batch does not end; the process ends without it")
         assert "Traceback" not in server.log

@@ -188,7 +188,7 @@ class FakeEngine:
         count = self._counts.get(name, 0)
         each = Duration(count, count * 1000)
         batch = BatchSizeStatistics(rows=1, compute_input=each, compute_infer=each, compute_output=each)
-        entry = VersionStatistics(model=name, version=1, batches=(batch,))
+        entry = VersionStatistics(model=name, version=1, batches=(batch,), instances=1)
         return replace(
             entry,
             inference_count=self._rows.get(name, 0),

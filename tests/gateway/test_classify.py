@@ -65,9 +65,13 @@ async def test_a_large_body_is_parsed_all_the_same() -> None:
     ("request_of", "expected_status", "text"),
     [
         (lambda client: client.post("/classify", content=bytes(2000)), 413, "a Content-Length of 2000"),
-        (lambda client: client.post("/classify", files=[("i", b"x")] * 3), 400, "3 images, expected at most 2"),
+        (
+            lambda client: client.post("/classify", files=[("i", b"x")] * 3),
+            400,
+            "found 3 images in one request, expected at most 2",
+        ),
         (lambda client: client.post("/classify?top_k=x", content=b"x"), 400, "top_k: found 'x'"),
-        (lambda client: client.post("/classify", content=b""), 400, "found images of 0 bytes"),
+        (lambda client: client.post("/classify", content=b""), 400, "found 0 bytes"),
         (lambda client: client.get("/nowhere"), 404, "Not Found"),
         (lambda client: client.get("/classify"), 405, "Method Not Allowed"),
     ],

@@ -12,16 +12,17 @@ from batching.core.errors import DeadlineExceededError, QueueFullError
 from gateway.classify_codec import (
     MAX_TOP_K,
     ClassifyBody,
-    error_text,
     parse_body,
     parse_top_k,
     render_response,
     server_timing,
 )
+from gateway.errors import CLASSIFY_ERRORS, explain
 from models.errors import BrokenImageError, InvalidRequestError, MalformedRequestError, UnsupportedImageError
 from models.inference import ClassifyResponse, Prediction, Timing
 
 JSON = b"application/json"
+MANY = 64  # images in one request
 FORM = b"multipart/form-data; boundary=b"
 
 
@@ -35,20 +36,20 @@ def part(name: str, content: bytes) -> bytes:
 
 @pytest.mark.parametrize("content_type", [b"image/jpeg", b"", b"application/octet-stream", b"text/html"])
 def test_anything_but_json_and_forms_is_one_image(content_type: bytes) -> None:
-    assert parse_body(b"\xff\xd8", content_type) == ClassifyBody((b"\xff\xd8",))
+    assert parse_body(b"\xff\xd8", content_type, MANY) == ClassifyBody((b"\xff\xd8",))
 
 
 def test_a_form_may_hold_several_images_and_a_top_k() -> None:
     body = part("image", b"1") + part("top_k", b"3") + part("other", b"2") + b"--b--\r\n"
 
-    assert parse_body(body, FORM) == ClassifyBody((b"1", b"2"), 3)
+    assert parse_body(body, FORM, MANY) == ClassifyBody((b"1", b"2"), 3)
 
 
 @given(images=st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=5), top_k=st.integers(1, MAX_TOP_K))
 def test_json_may_hold_base64_and_data_urls(images: list[bytes], top_k: int) -> None:
     texts = [encoded(image) if len(image) % 2 else f"data:image/png;base64,{encoded(image)}" for image in images]
 
-    body = parse_body(orjson.dumps({"images": texts, "top_k": top_k}), b"Application/JSON; charset=utf-8")
+    body = parse_body(orjson.dumps({"images": texts, "top_k": top_k}), b"Application/JSON; charset=utf-8", MANY)
 
     assert body == ClassifyBody(tuple(images), top_k)
 
@@ -56,7 +57,7 @@ def test_json_may_hold_base64_and_data_urls(images: list[bytes], top_k: int) -> 
 def test_base64_may_be_broken_into_lines() -> None:
     text = base64.encodebytes(bytes(100)).decode()
 
-    assert parse_body(orjson.dumps({"images": [text]}), JSON).images == (bytes(100),)
+    assert parse_body(orjson.dumps({"images": [text]}), JSON, MANY).images == (bytes(100),)
 
 
 BAD_IMAGES = {
@@ -75,7 +76,7 @@ BAD_IMAGES = {
 def test_a_bad_image_in_json_is_an_error_at_its_place(what: str) -> None:
     image, text = BAD_IMAGES[what]
 
-    first, second = parse_body(orjson.dumps({"images": [encoded(b"ok"), image]}), JSON).images
+    first, second = parse_body(orjson.dumps({"images": [encoded(b"ok"), image]}), JSON, MANY).images
 
     assert first == b"ok"
     assert isinstance(second, BrokenImageError)
@@ -91,14 +92,18 @@ REFUSED = {
     "an empty list": (JSON, b'{"images":[]}', "images: found an empty list"),
     "images is a string": (JSON, b'{"images":"eA=="}', "images: found a string"),
     "top_k is true": (JSON, b'{"images":["eA=="],"top_k":true}', "top_k: found True"),
-    "top_k is a string": (JSON, b'{"images":["eA=="],"top_k":"5"}', "top_k: found 5, expected a number from 1 to 1000"),
-    "top_k is null": (JSON, b'{"images":["eA=="],"top_k":null}', "top_k: found None"),
+    "top_k is a string": (
+        JSON,
+        b'{"images":["eA=="],"top_k":"5"}',
+        "top_k: found a string, expected a number from 1 to 1000",
+    ),
+    "top_k is null": (JSON, b'{"images":["eA=="],"top_k":null}', "top_k: found null"),
     "top_k is 0": (JSON, b'{"images":["eA=="],"top_k":0}', "top_k: found 0"),
     "top_k of a form": (FORM, part("image", b"1") + part("top_k", b"0") + b"--b--\r\n", "top_k: found 0"),
     "a form of fields": (FORM, part("top_k", b"1") + b"--b--\r\n", "the form has no image"),
-    "an empty body": (b"image/png", b"", "found images of 0 bytes"),
-    "an empty part": (FORM, part("image", b"") + b"--b--\r\n", "found images of 0 bytes"),
-    "empty strings": (JSON, b'{"images":["",""]}', "found images of 0 bytes"),
+    "an empty body": (b"image/png", b"", "found 0 bytes"),
+    "an empty part": (FORM, part("image", b"") + b"--b--\r\n", "found 0 bytes"),
+    "empty strings": (JSON, b'{"images":["",""]}', "found 0 bytes"),
 }
 
 
@@ -107,7 +112,7 @@ def test_a_body_without_sense_is_refused_with_what_was_found(what: str) -> None:
     content_type, body, text = REFUSED[what]
 
     with pytest.raises(InvalidRequestError) as caught:
-        parse_body(body, content_type)
+        parse_body(body, content_type, MANY)
 
     assert text in str(caught.value)
 
@@ -116,7 +121,7 @@ def test_a_body_without_sense_is_refused_with_what_was_found(what: str) -> None:
 def test_no_bytes_make_it_fail_otherwise(body: bytes, content_type: bytes) -> None:
     parsed = None
     with contextlib.suppress(InvalidRequestError):
-        parsed = parse_body(body, content_type)
+        parsed = parse_body(body, content_type, MANY)
 
     assert parsed is None or parsed.images
 
@@ -184,8 +189,8 @@ def test_only_bad_images_give_the_status_of_their_error(results: tuple, expected
 
 
 def test_a_defect_of_the_program_is_not_shown() -> None:
-    assert error_text(ZeroDivisionError("secret")) == "internal error"
-    assert error_text(MalformedRequestError("found x")) == "found x"
+    assert explain(CLASSIFY_ERRORS, ZeroDivisionError("secret"))[1] == "internal error"
+    assert explain(CLASSIFY_ERRORS, MalformedRequestError("found x"))[1] == "found x"
 
 
 def test_the_server_timing_header_lists_the_stages() -> None:

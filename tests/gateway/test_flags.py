@@ -73,3 +73,11 @@ def test_settings_cannot_be_changed_and_take_no_unknown_names() -> None:
         Settings().http_port = 1
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         Settings(http_prot=1)  # type: ignore[call-arg]
+
+
+def test_repositories_of_the_environment_are_separated_like_those_of_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_MODEL_REPOSITORY", "a:b")
+    assert settings_from({}).model_repository == (Path("a"), Path("b"))
+
+    monkeypatch.setenv("SHOAL_MODEL_REPOSITORY", "")
+    assert settings_from({}).model_repository == ()

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import orjson
 import pytest
@@ -70,9 +71,8 @@ def test_all_lines_of_the_process_go_through_one_handler(root: logging.Logger, v
 
 @pytest.fixture
 async def service():
-    async with serving(echo(), mirror(), kind=LoggedService) as service:
+    async with serving(echo(), mirror(), kind=partial(LoggedService, MonotonicClock())) as service:
         assert isinstance(service, LoggedService)
-        service.clock = MonotonicClock()
         yield service
 
 

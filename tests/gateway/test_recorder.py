@@ -20,7 +20,6 @@ IDLE = SchedulerStatistics(
     expired_requests=0,
     withdrawn_requests=0,
     close_reasons={},
-    batch_sizes={},
 )
 AT_ONCE = BatchTimes(started_ns=0, gathered_ns=0, computed_ns=0, ended_ns=0)
 
@@ -38,7 +37,7 @@ def test_a_batchs_times_are_charged_to_each_of_its_requests_and_once_to_its_size
     recorder = Recorder()
     times = BatchTimes(started_ns=100, gathered_ns=110, computed_ns=150, ended_ns=153)
 
-    recorder.batch(BatchReport(rows=5, requests=2, times=times))
+    recorder.batch(BatchReport(rows=5, requests=2, padding_rows=3, times=times))
 
     statistics = snapshot(recorder)
     assert statistics.execution_count == 1
@@ -53,7 +52,7 @@ def test_a_batchs_times_are_charged_to_each_of_its_requests_and_once_to_its_size
 def test_a_failed_batch_is_no_execution() -> None:
     recorder = Recorder()
 
-    recorder.batch(BatchReport(rows=5, requests=2, times=None))
+    recorder.batch(BatchReport(rows=5, requests=2, padding_rows=0, times=None))
 
     assert (snapshot(recorder).execution_count, snapshot(recorder).batches) == (0, ())
 
@@ -82,7 +81,7 @@ def test_a_value_on_a_bound_belongs_to_its_bucket_and_one_above_all_to_the_last(
     recorder = Recorder()
 
     for rows in (8, 9, 1000):
-        recorder.batch(BatchReport(rows=rows, requests=1, times=AT_ONCE))
+        recorder.batch(BatchReport(rows=rows, requests=1, padding_rows=0, times=AT_ONCE))
 
     histogram = snapshot(recorder).batch_rows
     counts = dict(zip((*histogram.bounds, "above"), histogram.counts, strict=True))

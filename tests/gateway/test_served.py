@@ -150,7 +150,7 @@ async def test_a_broken_image_gives_its_place_back() -> None:
         await one_turn()
 
         assert str(result) == "found b'no number', expected a number"
-        assert (counters(service).reserved_requests, counters(service).fail.count) == (0, 0)
+        assert (counters(service).reserved_requests, counters(service).failures["OTHER"]) == (0, 1)
 
 
 async def test_a_defect_is_counted_apart() -> None:
@@ -182,3 +182,23 @@ def test_the_limits_are_those_of_the_configuration() -> None:
     limits = create_limits(spec)
 
     assert (limits.max_batch_rows, limits.max_requests, limits.max_rows) == (8, 3, 9)
+
+
+async def test_a_failed_chunk_leaves_its_caller_uncancelled() -> None:
+    caller = asyncio.current_task()
+    assert caller is not None
+    async with serving(echo(max_batch_rows=2)) as service:
+        with pytest.raises(ExecutionError):
+            await service.infer(rows(0, 1, 2, 3, POISON, 5))
+
+    assert caller.cancelling() == 0
+
+
+async def test_the_classes_are_those_of_the_output_with_the_labels() -> None:
+    spec = mirror()
+    other = replace(spec.outputs[0], name="other", labels=())
+    two = replace(spec, outputs=(other, spec.outputs[0]), scores="scores")
+    async with serving(two) as service:
+        (result,) = (await service.classify(images(b"1", top_k=1))).results
+
+    assert result[0].label == "a"  # the fake's second output is all zeros; the first one has no labels

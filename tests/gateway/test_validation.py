@@ -67,7 +67,13 @@ MISFITS = {
         (),
         "inference request batch-size must be <= 8 for 'simple'",
     ),
-    "no rows": (SIMPLE, {"INPUT0": ints(0, 16), "INPUT1": ints(0, 16)}, (), "inference request batch-size must be <="),
+    "no rows": (SIMPLE, {"INPUT0": ints(0, 16), "INPUT1": ints(0, 16)}, (), "request batch-size must be >= 1"),
+    "rows in one input only": (
+        SIMPLE,
+        {"INPUT0": ints(0, 16), "INPUT1": ints(5, 16)},
+        (),
+        "does not match other inputs",
+    ),
     "data type": (
         SIMPLE,
         {**GOOD, "INPUT0": np.zeros((2, 16), np.float32)},

@@ -81,6 +81,7 @@ def test_labels_of_several_outputs_need_a_name(tmp_path: Path) -> None:
     named = write_model(tmp_path, config, side + '[output]\nname = "z"', name="b", labels="cat\n")
     assert refusal_of(read_model(unnamed)).field == "output.name"
     assert [output.labels for output in spec_of(named).outputs] == [(), ("cat",)]
+    assert spec_of(named).scores_output.name == "z"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import time
 import numpy as np
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.errors import RequestTooLargeError
 from gateway.v2.body import assemble, is_slow
@@ -348,3 +350,29 @@ def test_decoding_is_slow_when_elements_are_looked_at_one_by_one(text: bytes, ta
     body = assemble((text, bytes(tail_bytes)), b"%d" % len(text))
 
     assert is_slow(body, inline_bytes=1000) is expected
+
+
+NUMBERS = st.integers(-300, 300) | st.floats(-1e300, 1e300) | st.integers(2**63 - 1, 2**64 - 1)
+ITEMS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["x", "y"]),
+        "datatype": st.sampled_from(["FP32", "FP64", "INT8", "UINT64", "BOOL", "BYTES", "FP16", "WHAT"]),
+        "shape": st.lists(st.integers(-1, 3), max_size=3),
+        "data": st.lists(NUMBERS | st.booleans() | st.text(max_size=2), max_size=6),
+    }
+)
+
+
+@given(items=st.lists(ITEMS, min_size=1, max_size=2))
+def test_the_short_cut_for_plain_inputs_agrees_with_the_careful_way(items):
+    careful_items = [{**item, "parameters": {}} for item in items]  # an extra member sends it the careful way
+
+    assert outcome_of(items) == outcome_of(careful_items)
+
+
+def outcome_of(items):
+    try:
+        inputs = decode(orjson.dumps({"inputs": items})).request.inputs
+    except InvalidRequestError as error:
+        return str(error)
+    return {name: (str(array.dtype), array.shape, array.tobytes()) for name, array in inputs.items()}
