@@ -80,7 +80,7 @@ def test_a_started_request_frees_its_room():
 
     finish(subject, 1, 2)
 
-    subject.reserve(1, 3)
+    assert subject.reserve(1, 3)
 
 
 @pytest.mark.parametrize("leave", [Withdrawn, None], ids=["withdrawn", "expired"])
