@@ -20,7 +20,7 @@ from batching.runner import Runner
 from gateway.app import Gateway, create_metrics_app, create_rest_app
 from gateway.classify import ClassifyLimits, ClassifySurface
 from gateway.decoding import ThreadDecoder
-from gateway.http_server import HttpServer, PortInUseError, bind
+from gateway.http_server import HttpServer, PortInUseError, bind, raise_file_limit
 from gateway.loading import Loaded, loaded_models, read_repositories
 from gateway.metrics import create_registry
 from gateway.request_log import LoggedService
@@ -95,6 +95,7 @@ async def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
             max_side_pixels=settings.max_image_side,
             max_pixels=settings.max_image_pixels,
         )
+        raise_file_limit()
         listeners = _bind(settings, stack)
         decoder = ThreadDecoder(threads, limits)
         stack.callback(decoder.close)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import resource
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -74,6 +75,13 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # uvicorn's own handler closes the listener at once and re-raises the signal at the end
+
+
+def raise_file_limit() -> None:
+    """Allow as many connections as the system does; the soft limit is often 1024 and new clients would be reset."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def bind(address: str, port: int, flag: str) -> socket.socket:

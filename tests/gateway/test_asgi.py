@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -111,3 +113,18 @@ async def test_websockets_are_no_defect(server):
 
     assert not (await reader.readline()).startswith(b"HTTP/1.1 5")
     writer.close()
+
+
+def test_the_server_may_open_as_many_connections_as_the_system_allows():
+    program = """
+import resource
+from gateway.http_server import raise_file_limit
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+raise_file_limit()
+print(resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard))
+"""
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert ended.stdout.strip() == "True"
