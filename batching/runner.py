@@ -148,7 +148,8 @@ class Runner(Generic[Payload, Result]):
         """Serve until cancelled; then answer everything that is still held with `ShuttingDownError`.
 
         Raises:
-            PolicyError: The policy broke a law. Nothing can be trusted any more, so this ends the runner.
+            ExceptionGroup: Of the one `PolicyError` of a policy that broke a law. Nothing can be trusted any more, so
+                this ends the runner.
         """
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
