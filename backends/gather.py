@@ -57,12 +57,13 @@ def dense(payload: Tensors) -> Tensors:
     }
 
 
-def gather(batch: Sequence[Tensors], executed_rows: int) -> Tensors:
+def gather(batch: Sequence[Tensors], rows_per_payload: Sequence[int], executed_rows: int) -> Tensors:
     """Join payloads along the batch dimension and pad them to `executed_rows` by repeating the last row.
 
     Args:
         batch: At least one payload; all with the same names, element types and row shapes, arrays of shape
             (rows of the payload, *row shape). Not modified.
+        rows_per_payload: `rows_of` each payload.
         executed_rows: Rows of the result, at least those of the payloads.
 
     Returns:
@@ -71,7 +72,7 @@ def gather(batch: Sequence[Tensors], executed_rows: int) -> Tensors:
     Raises:
         ExecutionError: The payloads cannot share a batch, hold no row, or more rows than `executed_rows`.
     """
-    rows = sum(map(rows_of, batch))
+    rows = sum(rows_per_payload)
     if not 0 < rows <= executed_rows:
         raise ExecutionError(f"batch has {rows} rows, expected at least 1 and at most {executed_rows}")
     first = batch[0]

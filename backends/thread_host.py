@@ -239,7 +239,7 @@ class ThreadInstance:
         rows_per_payload = [rows_of(payload) for payload in job.payloads]
         job.rows = job.executed_rows = sum(rows_per_payload)
         job.executed_rows = padded_rows(job.rows, self._spec.batching.allowed_rows)
-        return rows_per_payload, gather(job.payloads, job.executed_rows)
+        return rows_per_payload, gather(job.payloads, rows_per_payload, job.executed_rows)
 
     def _release(self) -> None:
         try:

@@ -22,10 +22,6 @@ class Alarm(Protocol):
         """Call back at this time of the monotonic clock, or at once if it has passed. May be early, never lost."""
         ...
 
-    def disarm(self) -> None:
-        """Forget the armed time."""
-        ...
-
     def close(self) -> None:
         """Release what it holds; it never calls back again."""
         ...
@@ -42,19 +38,18 @@ class LoopAlarm:
 
     def arm(self, at_ns: int) -> None:
         """See `Alarm`."""
-        self.disarm()
+        self._cancel()
         delay_s = max(0, at_ns - self._clock.now_ns()) / SECOND_NS
         self._handle = self._loop.call_later(delay_s, self._ring)
 
-    def disarm(self) -> None:
+    def close(self) -> None:
         """See `Alarm`."""
+        self._cancel()
+
+    def _cancel(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-
-    def close(self) -> None:
-        """See `Alarm`."""
-        self.disarm()
 
 
 class _TimerSpec(ctypes.Structure):
@@ -85,11 +80,10 @@ class TimerfdAlarm:
 
     def arm(self, at_ns: int) -> None:
         """See `Alarm`."""
-        self._set(max(1, at_ns))  # 0 would disarm
-
-    def disarm(self) -> None:
-        """See `Alarm`."""
-        self._set(0)
+        seconds, nanoseconds = divmod(max(1, at_ns), SECOND_NS)  # 0 would disarm
+        spec = _TimerSpec(0, 0, seconds, nanoseconds)
+        if self._libc.timerfd_settime(self._fd, self._ABSOLUTE, ctypes.byref(spec), None) != 0:
+            raise OSError(ctypes.get_errno(), "timerfd_settime failed")
 
     def close(self) -> None:
         """See `Alarm`."""
@@ -97,12 +91,6 @@ class TimerfdAlarm:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
-
-    def _set(self, at_ns: int) -> None:
-        seconds, nanoseconds = divmod(at_ns, SECOND_NS)
-        spec = _TimerSpec(0, 0, seconds, nanoseconds)
-        if self._libc.timerfd_settime(self._fd, self._ABSOLUTE, ctypes.byref(spec), None) != 0:
-            raise OSError(ctypes.get_errno(), "timerfd_settime failed")
 
     def _on_readable(self) -> None:
         try:

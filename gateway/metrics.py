@@ -1,7 +1,7 @@
 """Prometheus text from the engine's statistics, made when it is asked for."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -60,8 +60,9 @@ class EngineCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         statistics = self._engine.statistics()
         yield from _triton(statistics)
-        yield from _gauges(statistics)
-        yield from _shoal(statistics)
+        yield from _plain(GaugeMetricFamily, GAUGES, statistics)
+        yield from _plain(CounterMetricFamily, COUNTERS, statistics)
+        yield from _distributions(statistics)
         yield GaugeMetricFamily("shoal_ready", "Whether the server is ready", value=float(self._engine.is_ready()))
 
 
@@ -83,20 +84,20 @@ def _triton(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
     yield failures
 
 
-def _gauges(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
-    for name, (text, read) in GAUGES.items():
-        metric = GaugeMetricFamily(name, text, labels=LABELS)
+def _plain(
+    family: type[GaugeMetricFamily | CounterMetricFamily],
+    table: Mapping[str, tuple[str, _Read]],
+    statistics: Sequence[VersionStatistics],
+) -> Iterator[Metric]:
+    """The metrics of a table: one number a version."""
+    for name, (text, read) in table.items():
+        metric = family(name, text, labels=LABELS)
         for entry in statistics:
             metric.add_metric(_labels(entry), read(entry))
         yield metric
 
 
-def _shoal(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
-    for name, (text, read) in COUNTERS.items():
-        counter = CounterMetricFamily(name, text, labels=LABELS)
-        for entry in statistics:
-            counter.add_metric(_labels(entry), read(entry))
-        yield counter
+def _distributions(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
     closed = CounterMetricFamily("shoal_batches_closed", "Batches by why they were closed", labels=(*LABELS, "reason"))
     sizes = HistogramMetricFamily("shoal_batch_rows", "Rows per executed batch", labels=LABELS)
     stages = HistogramMetricFamily("shoal_stage_seconds", "Time of a request by stage", labels=(*LABELS, "stage"))

@@ -93,7 +93,6 @@ class ClassifyRequest:
     images: tuple[bytes | ImageError, ...]
     top_k: int = 5
     request_id: str = ""
-    priority: int = 0
     timeout_ns: int | None = None
 
 

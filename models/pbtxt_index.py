@@ -5,6 +5,7 @@ schema. The walk ends quietly at the first thing that it cannot follow: the real
 sentence is the better one.
 """
 
+import contextlib
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
@@ -57,11 +58,9 @@ class PbtxtIndex:
 
 def _walk(text: str, schema: Descriptor) -> list[Occurrence]:
     occurrences: list[Occurrence] = []
-    try:
+    with contextlib.suppress(text_format.ParseError):  # the text is wrong from there on; see the module's docstring
         walker = _Walker(text_format.Tokenizer(text.split("\n")), occurrences)
         walker.message("", schema, end="")
-    except text_format.ParseError:
-        pass  # the text is wrong from here on; see the module's docstring
     return occurrences
 
 

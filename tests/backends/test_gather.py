@@ -42,7 +42,7 @@ def test_scatter_undoes_gather_for_every_partition_type_and_padding(batch: list[
     sizes = [rows_of(payload) for payload in batch]
     executed_rows = sum(sizes) + padding
 
-    answers = scatter(gather(batch, executed_rows), sizes, executed_rows)
+    answers = scatter(gather(batch, sizes, executed_rows), sizes, executed_rows)
 
     assert len(answers) == len(batch)
     for answer, payload in zip(answers, batch, strict=True):
@@ -57,7 +57,7 @@ def test_scatter_undoes_gather_for_every_partition_type_and_padding(batch: list[
 def test_padding_repeats_the_last_row(batch: list[Tensors], padding: int):
     rows = sum(map(rows_of, batch))
 
-    gathered = gather(batch, rows + padding)
+    gathered = gather(batch, [rows_of(payload) for payload in batch], rows + padding)
 
     for name, array in gathered.items():
         assert len(array) == rows + padding
@@ -68,7 +68,7 @@ def test_padding_repeats_the_last_row(batch: list[Tensors], padding: int):
 @settings(max_examples=30)
 @given(batch=batches())
 def test_gathered_tensors_are_contiguous_and_aligned(batch: list[Tensors]):
-    gathered = gather(batch, sum(map(rows_of, batch)))
+    gathered = gather(batch, [rows_of(payload) for payload in batch], sum(map(rows_of, batch)))
 
     assert all(array.flags.c_contiguous and array.flags.aligned for array in gathered.values())
 
@@ -77,7 +77,7 @@ def test_a_batch_of_one_runs_on_its_own_arrays():
     body = np.arange(6, dtype=np.float32).reshape(2, 3)
     body.flags.writeable = False
 
-    assert gather([{"x": body}], 2)["x"] is body
+    assert gather([{"x": body}], [2], 2)["x"] is body
 
 
 def test_answers_are_views_on_the_batch():
@@ -112,7 +112,7 @@ ONE = np.zeros((1, 2), np.float32)
 )
 def test_payloads_that_differ_cannot_share_a_batch(second: Tensors, text: str):
     with pytest.raises(ExecutionError, match=text):
-        gather([{"x": ONE}, second], 2)
+        gather([{"x": ONE}, second], [rows_of({"x": ONE}), rows_of(second)], 2)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_payloads_that_differ_cannot_share_a_batch(second: Tensors, text: str):
 )
 def test_a_batch_needs_rows_and_room_for_them(payload: Tensors, executed_rows: int):
     with pytest.raises(ExecutionError, match="at least 1 and at most"):
-        gather([payload], executed_rows)
+        gather([payload], [rows_of(payload)], executed_rows)
 
 
 @pytest.mark.parametrize(

@@ -79,17 +79,16 @@ def test_a_time_in_the_past_rings_at_once(loop_factory, make_alarm):
     assert run(loop_factory, scenario)
 
 
-def test_a_disarmed_alarm_is_silent_while_a_later_one_rings(loop_factory, make_alarm):
+def test_a_closed_alarm_is_silent_while_a_later_one_rings(loop_factory, make_alarm):
     async def scenario():
         loop = asyncio.get_running_loop()
         rings, rung = [], asyncio.Event()
         silent = make_alarm(loop, lambda: rings.append("silent"))
         loud = make_alarm(loop, rung.set)
         silent.arm(clock.now_ns() + MILLISECOND_NS)
-        silent.disarm()
+        silent.close()
         loud.arm(clock.now_ns() + 5 * MILLISECOND_NS)
         await rung.wait()
-        silent.close()
         loud.close()
         return rings
 
