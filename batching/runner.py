@@ -5,10 +5,10 @@ scheduler together: what arrives in the same turn is seen together, and a busy s
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from batching.alarm import Alarm
 from batching.clock import Clock
@@ -21,6 +21,7 @@ from batching.ports import BatchTimes, Instance
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
+Prepared = TypeVar("Prepared")
 
 
 class Answer(NamedTuple, Generic[Result]):
@@ -85,6 +86,18 @@ class Reservation(Generic[Payload, Result]):
     def __init__(self, runner: "Runner[Payload, Result]", ticket: int) -> None:
         self._runner = runner
         self._ticket: int | None = ticket
+
+    async def prepare(self, rows: Coroutine[Any, Any, Prepared]) -> Prepared:
+        """Wait for what makes the rows ready, but not beyond the end of the reservation.
+
+        Raises:
+            DeadlineExceededError: The deadline passed first; the preparation is cancelled.
+            ShuttingDownError: The runner stopped first; likewise.
+            Exception: What the preparation raised.
+        """
+        if self._ticket is None:
+            raise RuntimeError("a reservation is good for one execution")
+        return await self._runner.unless_ended(self._ticket, rows)
 
     async def execute(self, payload: Payload) -> Answer[Result]:
         """Queue the ready rows and wait for their answer. Once per reservation.
@@ -213,6 +226,19 @@ class Runner(Generic[Payload, Result]):
         return ticket
 
     # For reservations
+
+    async def unless_ended(self, ticket: int, rows: Coroutine[Any, Any, Prepared]) -> Prepared:
+        """The result of a coroutine, unless the ticket is answered with an error before."""
+        ended = self._entries[ticket].future
+        preparing = asyncio.ensure_future(rows)  # noqa: TID251 - awaited or cancelled below
+        try:
+            await asyncio.wait((preparing, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                ended.result()  # raises: before it is queued, a ticket can only be answered with an error
+            return await preparing
+        finally:
+            if not preparing.cancel() and not preparing.cancelled():
+                preparing.exception()  # seen, so that asyncio does not report it as lost
 
     async def wait_for_answer(self, ticket: int, payload: Payload) -> Answer[Result]:
         """Queue a ticket's payload and wait."""

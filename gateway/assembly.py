@@ -168,6 +168,9 @@ async def _run(
     metrics = None
     if listeners.metrics is not None:
         metrics = HttpServer(create_metrics_app(create_registry(service)), listeners.metrics)
+    server.listen("--http-port")
+    if metrics is not None:
+        metrics.listen("--metrics-port")
     runners = [served.runner for versions in loaded.models.values() for served in versions.values()]
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(runner.run()) for runner in runners]
@@ -218,6 +221,7 @@ async def _drain(
             task.cancel()  # a runner that ends answers everything that it holds
         await asyncio.wait((serving,), timeout=_LAST_ANSWERS_S)
         server.force()
+        await asyncio.wait((serving,))
     drained.cancel()
     forced.cancel()
     await asyncio.wait((drained, forced))

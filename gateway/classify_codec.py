@@ -68,7 +68,7 @@ def _check_top_k(value: object) -> int:
 def _check_count(images: int, max_images: int) -> None:
     if images > max_images:
         raise InvalidRequestError(
-            f"found {images} images in one request, expected at most {max_images}; send several requests"
+            f"found {images} images in one request, expected at most {max_images} (--max-images); send several requests"
         )
 
 

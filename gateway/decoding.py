@@ -14,7 +14,7 @@ class Decoder(Protocol):
     """Turns one encoded image into one row, as a model version declares it."""
 
     async def decode(self, data: bytes, how: Preprocessing) -> Array:
-        """The row, without batch dimension.
+        """The row, without batch dimension. May be cancelled.
 
         Raises:
             ImageError: The image cannot be used; says what was found.

@@ -77,7 +77,7 @@ def _value_type(name: str, annotation: Any) -> Any:
     if annotation is bool:
         return bool if name in _BARE_SWITCHES else str
     if get_origin(annotation) is tuple:
-        return list[Path]
+        return list[str]  # not Path, to which an empty word is the current directory
     return annotation if annotation in (int, float, Path) else str
 
 

@@ -54,9 +54,19 @@ class HttpServer(uvicorn.Server):
         """Close the listener, let running requests finish."""
         self.should_exit = True
 
+    def listen(self, flag: str) -> None:
+        """Let clients connect; they are served once `run_until_stopped` runs. Raises PortInUseError, see `bind`."""
+        address, port = self._listener.getsockname()[:2]
+        try:
+            self._listener.listen(2048)
+        except OSError as error:
+            raise _in_use(address, port, flag, error) from None
+
     def force(self) -> None:
         """Do not wait for running requests any longer."""
         self.should_exit = self.force_exit = True
+        for connection in list(self.server_state.connections):
+            connection.transport.close()  # who waits for the client hears that it is gone, and ends in peace
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -102,8 +112,12 @@ def bind(address: str, port: int, flag: str) -> socket.socket:
         listener.bind((address, port))
     except OSError as error:
         listener.close()
-        what = f"choose another port with {flag}"
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            what = "choose an address of this machine with --http-address"
-        raise PortInUseError(f"cannot listen on {address}:{port} ({error.strerror or error}); {what}") from None
+        raise _in_use(address, port, flag, error) from None
     return listener
+
+
+def _in_use(address: str, port: int, flag: str, error: OSError) -> PortInUseError:
+    what = f"choose another port with {flag}"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        what = "choose an address of this machine with --http-address"
+    return PortInUseError(f"cannot listen on {address}:{port} ({error.strerror or error}); {what}")

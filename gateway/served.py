@@ -86,7 +86,7 @@ class Served:
         started_ns = self._clock.now_ns()
         try:
             with self.runner.reserve(1, deadline_ns=self._deadline_ns(started_ns, timeout_ns)) as reservation:
-                row = await self._decoder.decode(image, how)
+                row = await reservation.prepare(self._decoder.decode(image, how))
                 decode_ns = self._clock.now_ns() - started_ns
                 answer = await reservation.execute({self.spec.inputs[0].name: row[np.newaxis]})
         except BaseException as error:

@@ -149,6 +149,8 @@ class InferenceService:
     def _find_classifier(self, request: ClassifyRequest) -> tuple[Served, Preprocessing]:
         """The named model, or the only one that can classify."""
         names = [request.model] if request.model is not None else self._classifiers()
+        if not self._models:
+            raise NotClassifierError("no model is loaded: the repository is empty")
         if not names:
             raise NotClassifierError("no model here classifies images: none declares [preprocessing] in its shoal.toml")
         if len(names) > 1:

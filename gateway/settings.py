@@ -17,7 +17,7 @@ class Settings(BaseSettings):
     The names are those of the flags, with underscores; Triton's where it has them.
     """
 
-    model_config = SettingsConfigDict(env_prefix="SHOAL_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="SHOAL_", env_ignore_empty=True, extra="forbid", frozen=True)
 
     model_repository: Annotated[tuple[Path, ...], NoDecode] = Field(
         (), description="Repository in Triton's layout; repeatable. Without any, the embedded model is served."
@@ -51,6 +51,6 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         """In the environment several repositories are separated like those of PATH."""
         paths = [path for path in value.split(os.pathsep) if path] if isinstance(value, str) else value
-        if isinstance(paths, list) and any(str(path) in ("", ".") and path != Path() for path in paths):
+        if isinstance(paths, list) and "" in paths:
             raise ValueError("found an empty path, expected a directory")
         return paths

@@ -64,7 +64,8 @@ class ModelNotFoundError(ModelUnavailableError):
     """No model of this name is known."""
 
     def __init__(self, model: str) -> None:
-        super().__init__(f"Request for unknown model: '{model}' is not found")
+        shown = model if len(model) <= 256 else f"{model[:256]}..."
+        super().__init__(f"Request for unknown model: '{shown}' is not found")
         self.model = model
 
 

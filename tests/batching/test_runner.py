@@ -326,3 +326,45 @@ def test_a_caller_that_leaves_while_its_deadline_passes_behind_a_slow_turn_harms
         return waiting.result().result.name, runner.statistics().running_batches
 
     assert in_virtual_time(scenario) == ("waiting", 0)
+
+
+def test_a_deadline_that_passes_during_the_preparation_ends_it_on_time():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        async with serving(runner):
+            with runner.reserve(1, deadline_ns=MILLISECOND_NS) as reservation, pytest.raises(DeadlineExceededError):
+                await reservation.prepare(asyncio.sleep(3600))
+            return loop.time()
+
+    assert in_virtual_time(scenario) == pytest.approx(0.001)
+
+
+def test_a_stopping_runner_ends_the_preparation():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        running = asyncio.ensure_future(runner.run())
+        await asyncio.sleep(0)
+        loop.call_later(0.001, running.cancel)
+        with runner.reserve(1) as reservation, pytest.raises(ShuttingDownError):
+            await reservation.prepare(asyncio.sleep(3600))
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("failure", [None, ValueError("broken")])
+def test_the_preparations_own_end_is_passed_on(failure):
+    async def scenario(loop):
+        async def decode():
+            if failure:
+                raise failure
+            return "row"
+
+        runner, _ = make(loop)
+        async with serving(runner):
+            with runner.reserve(1) as reservation:
+                try:
+                    return await reservation.prepare(decode())
+                except ValueError as error:
+                    return error
+
+    assert in_virtual_time(scenario) is (failure or "row")

@@ -4,15 +4,18 @@ import asyncio
 import signal
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import orjson
 import pytest
+from PIL import Image
 
 from tests.e2e.models import add_echo
 from tests.e2e.server import COMMAND, PATIENCE_S, ROOT, Server, wait_until
 from tests.e2e.wire import Answer, ask_once, echoed, infer_body, infer_bytes
+from tests.images.pictures import encoded
 
 pytestmark = pytest.mark.e2e
 
@@ -183,3 +186,32 @@ def test_request_lines_are_logged_if_wanted(repository: Path) -> None:
         line = server.logged("request")
 
     assert (line["call"], line["model"], line["request_id"], line["outcome"]) == ("infer", "echo", "a-7", "ok")
+
+
+def test_one_port_for_both_servers_is_an_error_in_one_line(repository: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    ended = start(f"--model-repository={repository}", f"--http-port={port}", f"--metrics-port={port}")
+
+    assert ended.returncode == 1
+    assert "--metrics-port" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_forced_end_answers_those_whose_images_are_being_decoded() -> None:
+    picture = encoded(Image.new("RGB", (8000, 7500), "green"))  # a small file that takes long to decode
+    with Server("--drain-lead-secs=0") as server, ThreadPoolExecutor(16) as clients:
+        calls = [clients.submit(httpx.post, f"{server.url}/classify", content=picture, timeout=30) for _ in range(16)]
+        model = "efficientnet-lite0"
+        wait_until(lambda: server.metric("shoal_reserved_requests", model=model) >= 10, "images to be admitted")
+
+        server.send_signal(signal.SIGTERM)
+        server.logged("draining")
+        server.send_signal(signal.SIGTERM)
+        statuses = {call.result().status_code for call in calls}
+
+        server.exit_code()
+        assert 503 in statuses
+        assert statuses <= {200, 503}
+        assert "Traceback" not in server.log

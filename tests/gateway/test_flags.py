@@ -80,4 +80,10 @@ def test_repositories_of_the_environment_are_separated_like_those_of_path(monkey
     assert settings_from({}).model_repository == (Path("a"), Path("b"))
 
     monkeypatch.setenv("SHOAL_MODEL_REPOSITORY", "")
-    assert settings_from({}).model_repository == ()
+    monkeypatch.setenv("SHOAL_HTTP_PORT", "")
+    assert (settings_from({}).model_repository, settings_from({}).http_port) == ((), 8000)
+
+
+def test_an_empty_repository_flag_is_not_the_current_directory() -> None:
+    with pytest.raises(typer.BadParameter, match="found an empty path"):
+        settings_from({"model_repository": [""]})
