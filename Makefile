@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 ARGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 FOOLBOX := 3.3.4
 PHOTO := .cache/foolbox/foolbox/data/imagenet_10_541.jpg
 
