@@ -6,76 +6,22 @@ scheduler together: what arrives in the same turn is seen together, and a busy s
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from batching.alarm import Alarm
+from batching.callers import Answer, BatchReport, Caller, Splitting
 from batching.clock import Clock
-from batching.core.commands import Command, Expire, Start
-from batching.core.errors import DeadlineExceededError, ShuttingDownError
+from batching.core.commands import Abort, Command, Expire, Refuse, Release, Start
+from batching.core.errors import DeadlineExceededError, PolicyError, ShuttingDownError, refusal_error
 from batching.core.events import Arrived, BatchDone, Event, InstanceFree, InstanceJoined, Timer, Withdrawn
 from batching.core.scheduler import Scheduler
 from batching.core.statistics import SchedulerStatistics
-from batching.ports import BatchTimes, Instance
+from batching.ports import BatchResult, Instance
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
 Prepared = TypeVar("Prepared")
-
-
-class Answer(NamedTuple, Generic[Result]):
-    """What a request got, and where its time went.
-
-    Attributes:
-        result: The instance's result for this payload.
-        arrived_ns: When it entered the queue.
-        times: When its batch was executed.
-        batch_rows: Rows of that batch.
-    """
-
-    result: Result
-    arrived_ns: int
-    times: BatchTimes
-    batch_rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReport:
-    """One executed batch, for statistics.
-
-    Attributes:
-        rows: Its rows.
-        requests: Its members.
-        padding_rows: Rows that the instance added.
-        times: When it was executed; None if it failed.
-    """
-
-    rows: int
-    requests: int
-    padding_rows: int
-    times: BatchTimes | None
-
-
-class _Entry(Generic[Payload, Result]):
-    """A caller. In the runner's table from its reservation until it leaves with its answer or without."""
-
-    __slots__ = ("arrived_ns", "future", "payload")
-
-    def __init__(self, future: "asyncio.Future[Answer[Result]]") -> None:
-        self.payload: Payload
-        self.future = future
-        self.arrived_ns = 0
-
-    def fail(self, error: Exception) -> None:
-        """Answer with an error, unless something else was first."""
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def forget(self) -> None:
-        """Nobody will wait for the answer."""
-        if not self.future.cancel() and not self.future.cancelled():
-            self.future.exception()  # seen, so that asyncio does not report it as lost
 
 
 class Reservation(Generic[Payload, Result]):
@@ -141,13 +87,15 @@ class Runner(Generic[Payload, Result]):
         clock: Clock,
         create_alarm: Callable[[Callable[[], None]], Alarm],
         on_batch: Callable[[BatchReport], None] = lambda _: None,
+        splitting: Splitting[Payload, Result] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._instances = {instance.name: instance for instance in instances}
         self._clock = clock
         self._create_alarm = create_alarm
         self._on_batch = on_batch
-        self._entries: dict[int, _Entry[Payload, Result]] = {}
+        self._splitting = splitting
+        self._entries: dict[int, Caller[Payload, Result]] = {}
         self._events: list[Event] = []
         self._flushing = False  # a flush is planned for this turn of the loop
         self._armed_ns: int | None = None
@@ -220,7 +168,7 @@ class Runner(Generic[Payload, Result]):
         ticket = self._scheduler.reserve(
             rows, self._clock.now_ns(), deadline_ns=deadline_ns, priority=priority, shape_key=shape_key
         )
-        self._entries[ticket] = _Entry(self._loop.create_future())
+        self._entries[ticket] = Caller(self._loop.create_future(), rows, is_held=self._scheduler.preserves_ordering)
         if deadline_ns is not None:
             self._arm()
         return ticket
@@ -297,30 +245,64 @@ class Runner(Generic[Payload, Result]):
                 # The members are looked up now: a caller may leave before the task runs.
                 entries = [self._entries[ticket] for ticket in command.tickets]
                 self._tasks.create_task(self._execute(command, entries))
-            case Expire(ticket):
-                entry = self._entries.get(ticket)
+            case Abort():
+                raise PolicyError("a batch was preempted, which this driver cannot do")
+            case _:
+                entry = self._entries.get(command.ticket)
                 if entry is not None:  # the caller may have left
-                    entry.fail(DeadlineExceededError())
+                    _tell(entry, command)
 
-    async def _execute(self, batch: Start, entries: Sequence[_Entry[Payload, Result]]) -> None:
+    async def _execute(self, batch: Start, entries: Sequence[Caller[Payload, Result]]) -> None:
         times = None
         padding_rows = 0
         try:
-            outcome = await self._instances[batch.instance].execute([entry.payload for entry in entries])
+            outcome = await self._instances[batch.instance].execute(self._payloads(batch, entries))
             times = outcome.times
             padding_rows = outcome.executed_rows - batch.rows
-            for entry, result in zip(entries, outcome.results, strict=True):
-                if not entry.future.done():  # the caller may have left, or its deadline passed
-                    entry.future.set_result(
-                        Answer(result=result, arrived_ns=entry.arrived_ns, times=times, batch_rows=batch.rows)
-                    )
+            self._hand_out(batch, entries, outcome)
         except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the members of its batch
-            for entry in entries:
-                entry.fail(error)
+            self._fail(batch, entries, error)
         finally:
             self._post(BatchDone(batch.batch))
-            self._post(InstanceFree(batch.instance))
-            self._on_batch(BatchReport(rows=batch.rows, requests=len(entries), padding_rows=padding_rows, times=times))
+            self._post(InstanceFree(batch.batch, failed=times is None))
+            self._on_batch(
+                BatchReport(
+                    rows=batch.rows,
+                    requests=len(entries),
+                    padding_rows=padding_rows,
+                    times=times,
+                    reason=batch.reason,
+                    opened_ns=batch.opened_ns,
+                    sealed_ns=batch.sealed_ns,
+                )
+            )
+
+    def _payloads(self, batch: Start, entries: Sequence[Caller[Payload, Result]]) -> list[Payload]:
+        if batch.parts is None:
+            return [entry.payload for entry in entries]
+        if self._splitting is None:
+            raise PolicyError("a request was cut, but nobody said how: the runner has no splitting")
+        cut = self._splitting.cut
+        return [cut(entry.payload, *part) for entry, part in zip(entries, batch.parts, strict=True)]
+
+    def _hand_out(self, batch: Start, entries: Sequence[Caller[Payload, Result]], outcome: BatchResult[Result]) -> None:
+        answers = [
+            Answer(result=result, arrived_ns=entry.arrived_ns, times=outcome.times, batch_rows=batch.rows)
+            for entry, result in zip(entries, outcome.results, strict=True)
+        ]
+        if batch.parts is None or self._splitting is None:
+            for entry, answer in zip(entries, answers, strict=True):
+                entry.answer(answer)
+        else:
+            for entry, answer, part in zip(entries, answers, batch.parts, strict=True):
+                entry.answer_part(answer, part, self._splitting.join)
+
+    def _fail(self, batch: Start, entries: Sequence[Caller[Payload, Result]], error: Exception) -> None:
+        """Every member gets the error; other parts of a cut request are not worth running any more."""
+        for entry, ticket in zip(entries, batch.tickets, strict=True):
+            entry.fail_in_order(error)
+            if batch.parts is not None:
+                self._post(Withdrawn(ticket))
 
     def _arm(self) -> None:
         """Arm the alarm only for an earlier time than it has: a needless ring costs less than a system call a batch."""
@@ -332,3 +314,13 @@ class Runner(Generic[Payload, Result]):
     def _note_drained(self) -> None:
         if self._scheduler.is_closed and self._scheduler.is_empty:
             self._drained.set()
+
+
+def _tell(caller: Caller[Any, Any], command: Expire | Refuse | Release) -> None:
+    match command:
+        case Expire():
+            caller.fail(DeadlineExceededError())
+        case Refuse(_, reason):
+            caller.fail(refusal_error(reason))
+        case Release():
+            caller.release()

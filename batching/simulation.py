@@ -8,10 +8,11 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from batching.core.commands import Command, Expire, Start
+from batching.core.commands import Command, Expire, Refuse, Start
 from batching.core.errors import BatchingError
 from batching.core.events import Arrived, BatchDone, Event, InstanceFree, InstanceJoined, Timer, Withdrawn
 from batching.core.scheduler import Scheduler
+from batching.core.tickets import Sequence as TicketSequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class Arrival:
         leaves_ns: How long after its arrival the caller gives up, or None.
         priority: Level, lower is served first.
         shape_key: Requests share a batch only if their keys are equal.
+        timeout_ns: The request's own queue timeout, for policies that know one, or None.
+        sequence: Its sequence, for stateful models.
     """
 
     name: str
@@ -35,6 +38,8 @@ class Arrival:
     leaves_ns: int | None = None
     priority: int = 0
     shape_key: Hashable = None
+    timeout_ns: int | None = None
+    sequence: TicketSequence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +61,14 @@ class Outcome:
     Attributes:
         executions: In order of their start.
         refused: Requests without admission, with their errors.
+        dropped: Requests that the policy dropped, with the moment and the reason.
         expired: Requests whose deadline passed, with the moment.
         commands: Everything that the scheduler commanded, with the moment: the trace.
     """
 
     executions: Sequence[Execution]
     refused: Sequence[tuple[str, BatchingError]]
+    dropped: Sequence[tuple[str, int, str]]
     expired: Sequence[tuple[str, int]]
     commands: Sequence[tuple[int, Command]]
 
@@ -103,6 +110,7 @@ class Simulation:
         self._names: dict[int, str] = {}
         self._executions: list[Execution] = []
         self._refused: list[tuple[str, BatchingError]] = []
+        self._dropped: list[tuple[str, int, str]] = []
         self._expired: list[tuple[str, int]] = []
         self._commands: list[tuple[int, Command]] = []
         for instance in instances:
@@ -115,7 +123,11 @@ class Simulation:
         while self._heap.entries or self._scheduler.wake_at_ns is not None:
             self._step()
         return Outcome(
-            executions=self._executions, refused=self._refused, expired=self._expired, commands=self._commands
+            executions=self._executions,
+            refused=self._refused,
+            dropped=self._dropped,
+            expired=self._expired,
+            commands=self._commands,
         )
 
     def _step(self) -> None:
@@ -139,6 +151,8 @@ class Simulation:
                 deadline_ns=deadline_ns,
                 priority=arrival.priority,
                 shape_key=arrival.shape_key,
+                timeout_ns=arrival.timeout_ns,
+                sequence=arrival.sequence,
             )
         except BatchingError as error:
             self._refused.append((arrival.name, error))
@@ -153,7 +167,7 @@ class Simulation:
             case Start():
                 end_ns = now_ns + self._service_ns(command.rows)
                 self._heap.push(end_ns, BatchDone(command.batch))
-                self._heap.push(end_ns, InstanceFree(command.instance))
+                self._heap.push(end_ns, InstanceFree(command.batch))
                 members = tuple(self._names[ticket] for ticket in command.tickets)
                 self._executions.append(
                     Execution(
@@ -167,3 +181,7 @@ class Simulation:
                 )
             case Expire(ticket):
                 self._expired.append((self._names[ticket], now_ns))
+            case Refuse(ticket, reason):
+                self._dropped.append((self._names[ticket], now_ns, reason.value))
+            case _:
+                raise AssertionError(command)

@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 from backends.errors import BackendError
 from batching.core.errors import (
     DeadlineExceededError,
+    HopelessError,
+    OverloadedError,
     PolicyError,
     QueueFullError,
+    SequenceError,
     ShuttingDownError,
     TooManyRowsError,
 )
@@ -113,6 +116,9 @@ V2_ERRORS: ErrorTable = {
     VersionNotReadyError: ErrorRow(503, "not_ready"),
     QueueFullError: ErrorRow(503, "queue_full"),
     DeadlineExceededError: ErrorRow(503, "deadline"),
+    HopelessError: ErrorRow(503, "deadline"),
+    OverloadedError: ErrorRow(503, "overloaded"),
+    SequenceError: ErrorRow(400, "sequence"),
     TooManyRowsError: ErrorRow(400, "too_many_rows"),
     ShuttingDownError: ErrorRow(503, "shutting_down"),
     BackendError: ErrorRow(500, "backend"),
@@ -126,6 +132,8 @@ CLASSIFY_ERRORS: ErrorTable = {
     UnsupportedEncodingError: ErrorRow(415, "unsupported_encoding"),
     QueueFullError: ErrorRow(429, "queue_full", retry_after_s=1),
     DeadlineExceededError: ErrorRow(504, "deadline"),
+    HopelessError: ErrorRow(429, "deadline", retry_after_s=1),
+    OverloadedError: ErrorRow(429, "overloaded", retry_after_s=1),
     TooManyRowsError: ErrorRow(422, "too_many_rows"),
     VersionNotReadyError: replace(V2_ERRORS[VersionNotReadyError], retry_after_s=1),
     ShuttingDownError: replace(V2_ERRORS[ShuttingDownError], retry_after_s=1),

@@ -3,9 +3,9 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
+from batching.callers import BatchReport
 from batching.clock import MILLISECOND_NS, SECOND_NS, Clock, WallClock
 from batching.core.statistics import SchedulerStatistics
-from batching.runner import BatchReport
 from gateway.engine import BatchSizeStatistics, Duration, Histogram, VersionStatistics
 from models.inference import Timing
 

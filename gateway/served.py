@@ -9,6 +9,7 @@ import numpy as np
 from backends.errors import BackendError
 from backends.pool import InstancePool
 from batching.alarm import Alarm
+from batching.callers import Answer
 from batching.clock import Clock
 from batching.core.errors import BatchingError, DeadlineExceededError, TooManyRowsError
 from batching.core.limits import Limits
@@ -16,7 +17,7 @@ from batching.core.policy import Policy
 from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
 from batching.policies.triton import TritonPrefetch, TritonSettings
-from batching.runner import Answer, Reservation, Runner
+from batching.runner import Reservation, Runner
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
 from gateway.recorder import Recorder

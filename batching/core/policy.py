@@ -1,38 +1,23 @@
 """The policy interface: when does a batch start, and which requests are in it.
 
 A policy is a deterministic state machine without clock or IO. On every event the scheduler calls `decide` with what
-happened, performs the actions, and calls it again with no events until it returns none (a fix-point); then it asks
+happened, performs the actions, and calls it again with no news until it returns none (a fix-point); then it asks
 `wake_at_ns` once. So a policy is a list of rules of the form "if ... then one step" and cannot forget a follow-up.
-
-Two ways to start a batch:
-
-* late binding: `Launch` takes the first requests of the queue and starts them on an idle instance;
-* staging: `Stage` moves requests into a buffer that may grow, be merged, and wait for an instance; `StartStaged`
-  starts it. Servers that form batches ahead of time need this.
 """
 
-import enum
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Collection, Iterator, Sequence
+from typing import ClassVar, Protocol, runtime_checkable
 
-from batching.core.events import Event
+from batching.core.actions import Action, RefusalReason
+from batching.core.batches import Batch
+from batching.core.news import News
+from batching.core.queue import QueueOrder
 from batching.core.tickets import Ticket
-
-
-class CloseReason(enum.Enum):
-    """Why a batch was closed with the size that it has."""
-
-    FULL = "full"  # no further row fits
-    PREFERRED = "preferred"  # a preferred size was reached
-    OVERFLOW = "overflow"  # the next request does not fit
-    SHAPE = "shape"  # the next request has another shape
-    DELAY = "delay"  # the oldest request has waited long enough
-    EAGER = "eager"  # nothing more was there and waiting was not wanted
+from batching.core.workers import Worker
 
 
 class QueueView(Protocol):
-    """The waiting requests in service order: by priority level, then by arrival."""
+    """The waiting requests in service order: by priority level, then as the policy's `queue_order` says."""
 
     def __len__(self) -> int: ...
 
@@ -43,23 +28,13 @@ class QueueView(Protocol):
         """Rows of all waiting requests."""
         ...
 
-
-class BufferView(Protocol):
-    """A batch that has not started."""
-
     @property
-    def id(self) -> int:
-        """Names the buffer in actions."""
+    def first(self) -> Ticket | None:
+        """The next in service order."""
         ...
 
-    @property
-    def tickets(self) -> Sequence[Ticket]:
-        """Members in order, at least one."""
-        ...
-
-    @property
-    def rows(self) -> int:
-        """Rows of the members."""
+    def level_requests(self, priority: int) -> int:
+        """How many of one priority level wait."""
         ...
 
 
@@ -77,13 +52,23 @@ class View(Protocol):
         ...
 
     @property
-    def buffers(self) -> Sequence[BufferView]:
-        """Staged batches in the order in which they were opened."""
+    def batches(self) -> Sequence[Batch]:
+        """Batches that have not started, in the order in which they were opened; none is empty."""
         ...
 
     @property
-    def next_buffer(self) -> int:
-        """The id that the next `Stage` into a new buffer will give it."""
+    def next_batch(self) -> int:
+        """The id that the next batch will get."""
+        ...
+
+    @property
+    def running(self) -> Collection[Batch]:
+        """Started batches whose instance is not free again."""
+        ...
+
+    @property
+    def reserved_requests(self) -> int:
+        """Admitted requests that are not in the queue yet."""
         ...
 
     @property
@@ -92,63 +77,45 @@ class View(Protocol):
         ...
 
     @property
-    def instances(self) -> int:
-        """How many instances there are, busy or idle."""
+    def instances(self) -> Sequence[Worker]:
+        """The instances that take batches, busy or idle, in the order in which they joined."""
         ...
 
     @property
     def max_batch_rows(self) -> int:
-        """The largest batch."""
+        """The largest batch that every instance takes."""
         ...
 
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Start the first `count` waiting requests on an idle instance."""
-
-    count: int
-    reason: CloseReason
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Move the first `count` waiting requests into a buffer: `into`, or a new one."""
-
-    count: int
-    reason: CloseReason
-    into: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Append the members of the buffer `source` to the buffer `into`; `source` is gone."""
-
-    into: int
-    source: int
-
-
-@dataclass(frozen=True, slots=True)
-class StartStaged:
-    """Start a buffer on an idle instance."""
-
-    buffer: int
-
-
-Action = Launch | Stage | Merge | StartStaged
+    @property
+    def can_abort(self) -> bool:
+        """Whether running batches can be preempted."""
+        ...
 
 
 class Policy(Protocol):
     """See the module's docstring."""
 
-    def decide(self, view: View, events: Sequence[Event]) -> Sequence[Action]:
+    queue_order: ClassVar[QueueOrder]
+    """Who is first within a priority level."""
+
+    def decide(self, view: View, news: News) -> Sequence[Action]:
         """The next steps.
 
         Args:
-            view: The state, with `events` already applied.
-            events: What happened at this instant, all of one kind; empty when asked again.
+            view: The state, with the news already in it.
+            news: What happened at this instant, all of one kind; empty when asked again.
         """
         ...
 
     def wake_at_ns(self, view: View) -> int | None:
         """When to be asked again if nothing happens before; later than now, or None."""
+        ...
+
+
+@runtime_checkable
+class Admitting(Protocol):
+    """A policy with a queue limit of its own."""
+
+    def admit(self, view: View, rows: int, priority: int) -> RefusalReason | None:
+        """Why a request is refused before it is admitted, or None. Those in `reserved_requests` are still to come."""
         ...

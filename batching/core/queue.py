@@ -1,21 +1,101 @@
 """The waiting requests."""
 
+import enum
+from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from batching.core.tickets import Ticket
 
+_NO_DEADLINE = 1 << 62
 
-class WaitingQueue:
-    """Requests by priority level (lower first), then arrival. Every operation but iteration is O(1) in the length.
 
-    `OrderedDict` rather than `dict`: taking from the front of a dict scans the slots of what was taken before.
-    """
+class QueueOrder(enum.Enum):
+    """Who is first within a priority level."""
+
+    ARRIVAL = "arrival"
+    DEADLINE = "deadline"  # earliest deadline first, those without one last; then by arrival
+
+
+class _Level(Protocol):
+    """The requests of one priority level."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Ticket]: ...
+    def append(self, ticket: Ticket) -> None: ...
+    def push_front(self, ticket: Ticket) -> None: ...
+    def remove(self, ticket: Ticket) -> None: ...
+    def pop_first(self) -> Ticket: ...
+
+
+class _ByArrival:
+    """`OrderedDict` rather than `dict`: taking from the front of a dict scans the slots of what was taken before."""
 
     def __init__(self) -> None:
+        self._tickets: OrderedDict[int, Ticket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._tickets.values())
+
+    def append(self, ticket: Ticket) -> None:
+        self._tickets[ticket.id] = ticket
+
+    def push_front(self, ticket: Ticket) -> None:
+        self._tickets[ticket.id] = ticket
+        self._tickets.move_to_end(ticket.id, last=False)
+
+    def remove(self, ticket: Ticket) -> None:
+        del self._tickets[ticket.id]
+
+    def pop_first(self) -> Ticket:
+        return self._tickets.popitem(last=False)[1]
+
+
+class _ByDeadline:
+    """A sorted list: inserting moves memory, which for thousands of entries is faster than a tree in Python."""
+
+    def __init__(self) -> None:
+        self._keys: list[tuple[int, int, int]] = []  # deadline, arrival, id; unique
+        self._tickets: dict[int, Ticket] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        tickets = self._tickets
+        return (tickets[key[2]] for key in self._keys)
+
+    def append(self, ticket: Ticket) -> None:
+        insort(self._keys, _key(ticket))
+        self._tickets[ticket.id] = ticket
+
+    push_front = append  # the order is by deadline whatever the wish
+
+    def remove(self, ticket: Ticket) -> None:
+        del self._keys[bisect_left(self._keys, _key(ticket))]
+        del self._tickets[ticket.id]
+
+    def pop_first(self) -> Ticket:
+        return self._tickets.pop(self._keys.pop(0)[2])
+
+
+def _key(ticket: Ticket) -> tuple[int, int, int]:
+    deadline_ns = _NO_DEADLINE if ticket.deadline_ns is None else ticket.deadline_ns
+    return deadline_ns, ticket.arrival_ns, ticket.id
+
+
+class WaitingQueue:
+    """Requests by priority level (lower first; behind each level those that were delayed), then by `order`."""
+
+    def __init__(self, order: QueueOrder) -> None:
         self.rows = 0
-        self._levels: dict[int, OrderedDict[int, Ticket]] = {}
-        self._order: list[OrderedDict[int, Ticket]] = []  # the levels' queues, most urgent first
+        self._new_level = _ByArrival if order is QueueOrder.ARRIVAL else _ByDeadline
+        self._levels: dict[tuple[int, bool], _Level] = {}
+        self._order: list[_Level] = []  # the levels' queues, most urgent first
         self._length = 0
 
     def __len__(self) -> int:
@@ -23,30 +103,60 @@ class WaitingQueue:
 
     def __iter__(self) -> Iterator[Ticket]:
         for level in self._order:
-            yield from level.values()
+            yield from level
+
+    @property
+    def first(self) -> Ticket | None:
+        """The next in service order."""
+        for level in self._order:
+            for ticket in level:
+                return ticket
+        return None
+
+    def level_requests(self, priority: int) -> int:
+        """How many of one priority level wait, delayed ones included."""
+        return sum(len(self._levels.get((priority, delayed), ())) for delayed in (False, True))
 
     def append(self, ticket: Ticket) -> None:
         """Put a ticket at the end of its level."""
-        level = self._levels.get(ticket.priority)
-        if level is None:
-            level = self._levels[ticket.priority] = OrderedDict()
-            self._order = [self._levels[priority] for priority in sorted(self._levels)]
-        level[ticket.id] = ticket
+        self._level(ticket).append(ticket)
         self._length += 1
         self.rows += ticket.rows
 
+    def push_front(self, tickets: Iterable[Ticket]) -> None:
+        """Put tickets before all others of their levels, in the given order."""
+        for ticket in reversed(list(tickets)):
+            self._level(ticket).push_front(ticket)
+            self._length += 1
+            self.rows += ticket.rows
+
     def remove(self, ticket: Ticket) -> None:
         """Take a ticket out from wherever it is."""
-        del self._levels[ticket.priority][ticket.id]
+        self._level(ticket).remove(ticket)
         self._length -= 1
         self.rows -= ticket.rows
+
+    def cut_first(self, number: int, rows: int) -> Ticket:
+        """Take the first `rows` rows of the first ticket out as a part of its own; the rest keeps its place."""
+        whole = self.first
+        assert whole is not None  # noqa: S101 - the caller has counted
+        self.rows -= rows
+        return whole.cut(number, rows)
 
     def take(self, count: int) -> list[Ticket]:
         """Take the first `count` tickets; fewer if there are not as many."""
         taken: list[Ticket] = []
         for level in self._order:
-            while level and len(taken) < count:
-                taken.append(level.popitem(last=False)[1])
+            while len(taken) < count and len(level):
+                taken.append(level.pop_first())
         self._length -= len(taken)
-        self.rows -= sum(ticket.rows for ticket in taken)
+        self.rows -= sum([ticket.rows for ticket in taken])
         return taken
+
+    def _level(self, ticket: Ticket) -> _Level:
+        key = ticket.priority, ticket.is_delayed
+        level = self._levels.get(key)
+        if level is None:
+            level = self._levels[key] = self._new_level()
+            self._order = [self._levels[known] for known in sorted(self._levels)]
+        return level

@@ -1,72 +1,85 @@
 """The scheduler: events and a time in, commands out.
 
-It owns the mechanics that every policy needs: admission, the queue's order, deadlines, withdrawal, buffers, instance
-slots, statistics. The policy decides when a batch starts and which requests are in it. Drivers (`batching.runner`,
-`batching.simulation`) own the clock and execute the commands.
+It owns the mechanics that every policy needs: admission, the queue's order, deadlines, withdrawal, batches under
+construction, instance slots, statistics. The policy decides when a batch starts and which requests are in it. Drivers
+(`batching.runner`, `batching.simulation`) own the clock and execute the commands.
 
-Laws, for every policy: each admitted ticket ends exactly once (in a batch, by expiry, or withdrawn); no batch passes
-the cap; what has been withdrawn or has expired never starts; members of a batch have one shape key; requests of one
-level leave in order of arrival; after the policy was asked at its wake-up time, the next one is later.
+Laws, for every policy: each admitted ticket ends exactly once (in a batch, by expiry, refused, or withdrawn); no batch
+passes the cap; what has been withdrawn or has expired never starts; members of a batch have one shape key; requests of
+one level leave in the policy's order; after the policy was asked at its wake-up time, the next one is later.
 """
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import groupby
 from typing import Any
 
-from batching.core.commands import Command, Expire, Start
-from batching.core.deadlines import Deadlines
-from batching.core.errors import (
-    BatchingError,
-    DeadlineExceededError,
-    PolicyError,
-    QueueFullError,
-    ShuttingDownError,
-    TooManyRowsError,
-)
+from batching.core.actions import RefusalReason
+from batching.core.batches import Batch
+from batching.core.commands import Command, Expire, Release
+from batching.core.errors import BatchingError, PolicyError, refusal_error
 from batching.core.events import (
     ORDER,
     Arrived,
     BatchDone,
+    CapChanged,
     Event,
     InstanceFree,
     InstanceJoined,
     InstanceLeft,
+    Reconfigured,
     Timer,
     Withdrawn,
 )
+from batching.core.ledger import Ledger
 from batching.core.limits import Limits
-from batching.core.policy import Action, Launch, Merge, Policy, Stage, StartStaged
-from batching.core.state import Buffer, State
+from batching.core.news import NOTHING, News
+from batching.core.performer import Performer
+from batching.core.policy import Admitting, Policy
+from batching.core.state import State
 from batching.core.statistics import SchedulerStatistics
-from batching.core.tickets import Place, Ticket
+from batching.core.tickets import Place
+from batching.core.tickets import Sequence as TicketSequence
+
+_MOST_ROUNDS = 100_000  # of one fix-point; a policy that needs more turns in circles
 
 
 class Scheduler:
-    """One queue, one policy, any number of instances. Not thread-safe, and never blocks."""
+    """One queue, one policy, any number of instances. Not thread-safe, and never blocks.
 
-    def __init__(self, policy: Policy, limits: Limits) -> None:
+    Args:
+        policy: A fresh one.
+        limits: Of the queue.
+        enforce_deadlines: Expire callers' deadlines on time; otherwise only the policy, in its own time, does.
+        preserve_ordering: Answers leave in the order in which requests left the queue.
+        can_abort: The driver can stop a running batch.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        limits: Limits,
+        *,
+        enforce_deadlines: bool = True,
+        preserve_ordering: bool = False,
+        can_abort: bool = False,
+    ) -> None:
         self._policy = policy
-        self._limits = limits
-        self._state = State(limits)
-        self._tickets: dict[int, Ticket] = {}  # all that have not ended; every exit goes through _end
-        self._running: dict[int, Sequence[Ticket]] = {}  # members by batch
-        self._deadlines = Deadlines()
-        self._pending_requests = 0  # admitted and not started: what the limits count
-        self._pending_rows = 0
-        self._closed = False
-        self._last_ticket = 0
-        self._last_batch = 0
-        self._counts: Counter[str] = Counter()
-        self._reasons: Counter[str] = Counter()
-        self._appliers: dict[type, Callable[[Any], bool]] = {
+        self._admit = policy.admit if isinstance(policy, Admitting) else None
+        self._state = State(limits, policy.queue_order, can_abort=can_abort)
+        self._ledger = Ledger(limits, self._state, preserve_ordering=preserve_ordering)
+        self._performer = Performer(self._state, self._ledger)
+        self._enforce_deadlines = enforce_deadlines
+        self._news = News()
+        self._ended: list[Batch] = []  # at this instant; the policy is told when their turn comes
+        self._appliers: dict[type, Callable[[Any, list[Command]], None]] = {
             Arrived: self._on_arrived,
             Withdrawn: self._on_withdrawn,
-            BatchDone: lambda _: True,  # _end_batch has seen it
+            BatchDone: self._on_batch_done,
             InstanceFree: self._on_instance_free,
             InstanceJoined: self._on_instance_joined,
             InstanceLeft: self._on_instance_left,
-            Timer: lambda _: True,
+            CapChanged: self._on_cap_changed,
+            Reconfigured: self._on_reconfigured,
+            Timer: self._on_timer,
         }
         self.wake_at_ns: int | None = None
         """When to hand in a `Timer`, or None; valid until the next `reserve` or `handle`."""
@@ -79,6 +92,8 @@ class Scheduler:
         deadline_ns: int | None = None,
         priority: int = 0,
         shape_key: Hashable = None,
+        timeout_ns: int | None = None,
+        sequence: TicketSequence | None = None,
     ) -> int:
         """Admit a request before its rows are ready, so that an overloaded server refuses before it decodes.
 
@@ -91,17 +106,17 @@ class Scheduler:
             DeadlineExceededError: The deadline has already passed.
             ShuttingDownError: `close` was called.
         """
-        refusal = self._refusal(rows, now_ns, deadline_ns)
+        refusal = self._ledger.refusal(rows, now_ns, deadline_ns)
+        if refusal is None and self._admit is not None:
+            refusal = self._policy_refusal(rows, priority, now_ns)
         if refusal is not None:
-            self._counts["refused"] += 1
+            self._ledger.counts["refused"] += 1
             raise refusal
-        self._last_ticket += 1
-        ticket = Ticket(self._last_ticket, rows, now_ns, deadline_ns, priority, shape_key)
-        self._tickets[ticket.id] = ticket
-        self._pending_requests += 1
-        self._pending_rows += rows
-        if deadline_ns is not None:
-            self._deadlines.add(ticket)
+        ticket = self._ledger.admit(rows, now_ns, deadline_ns, priority, shape_key)
+        ticket.timeout_ns = timeout_ns
+        ticket.sequence = sequence
+        if deadline_ns is not None and self._enforce_deadlines:
+            self._ledger.deadlines.add(ticket)
             if self.wake_at_ns is None or deadline_ns < self.wake_at_ns:
                 self.wake_at_ns = deadline_ns
         return ticket.id
@@ -109,7 +124,7 @@ class Scheduler:
     def handle(self, events: Iterable[Event], now_ns: int) -> list[Command]:
         """Apply what happened at one instant and say what must be done.
 
-        Events of unknown tickets are ignored: they crossed with an expiry or a withdrawal.
+        Events of unknown tickets and batches are ignored: they crossed with an expiry, a withdrawal or a preemption.
 
         Args:
             events: In any order; the scheduler orders those of one instant (`batching.core.events.ORDER`).
@@ -119,173 +134,195 @@ class Scheduler:
             ValueError: Time runs backwards.
             PolicyError: The policy broke a law.
         """
-        if now_ns < self._state.now_ns:
-            raise ValueError(f"time runs backwards: {now_ns} ns after {self._state.now_ns} ns")
-        self._state.now_ns = now_ns
-        ordered = sorted(events, key=_order)
-        if self.wake_at_ns is not None and self.wake_at_ns <= now_ns:
-            ordered.append(Timer())  # whatever brings the driver here, the time that it was to wait for has come
-        for event in ordered:
-            if isinstance(event, BatchDone):  # before anything expires: who has been answered is not late
-                self._end_batch(event.batch)
+        state = self._state
+        if now_ns < state.now_ns:
+            raise ValueError(f"time runs backwards: {now_ns} ns after {state.now_ns} ns")
+        state.now_ns = now_ns
+        ordered = list(events)
         commands: list[Command] = []
-        for _, group in groupby(ordered, key=_order):
-            applied = [event for event in group if self._appliers[type(event)](event)]
-            self._expire(commands)
-            if applied:
-                self._settle(applied, commands)
+        is_due = self.wake_at_ns is not None and self.wake_at_ns <= now_ns
+        if is_due:
+            ordered.append(Timer())  # whatever brings the driver here, the time that it was to wait for has come
+        if len(ordered) > 1:
+            ordered.sort(key=_order)
+        for event in ordered:
+            if type(event) is BatchDone:  # first of all: who has been answered is not late
+                self._end_batch(event.batch, commands)
+        if is_due:
+            self._expire(ordered, commands)
+        self._apply(ordered, commands)
         self._set_wake_up()
         return commands
 
     def close(self) -> None:
         """Admit nothing more; what is here still runs."""
-        self._closed = True
+        self._ledger.is_closed = True
 
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closed
+        return self._ledger.is_closed
 
     @property
     def is_empty(self) -> bool:
         """Whether every admitted ticket has ended and no batch runs."""
-        return not self._tickets and not self._running
+        return not self._ledger.tickets and not self._running_batches()
+
+    @property
+    def preserves_ordering(self) -> bool:
+        """Whether answers leave only by `Release`."""
+        return self._ledger.order is not None
 
     def statistics(self) -> SchedulerStatistics:
         """A snapshot."""
-        buffers = self._state.buffers
-        waiting = len(self._state.queue) + sum(len(buffer.tickets) for buffer in buffers)
+        state, ledger = self._state, self._ledger
         return SchedulerStatistics(
-            reserved_requests=self._pending_requests - waiting,
-            waiting_requests=waiting,
-            waiting_rows=self._state.queue.rows + sum(buffer.rows for buffer in buffers),
-            running_batches=len(self._running),
-            instances=self._state.instances,
-            admitted_requests=self._last_ticket,
-            refused_requests=self._counts["refused"],
-            expired_requests=self._counts["expired"],
-            withdrawn_requests=self._counts["withdrawn"],
-            close_reasons=dict(self._reasons),
+            reserved_requests=state.reserved_requests,
+            waiting_requests=len(state.queue) + sum(len(batch.tickets) for batch in state.batches),
+            waiting_rows=state.queue.rows + sum(batch.rows for batch in state.batches),
+            running_batches=self._running_batches(),
+            instances=len(state.instances),
+            admitted_requests=ledger.admitted_requests,
+            refused_requests=ledger.counts["refused"],
+            dropped_requests=ledger.counts["dropped"],
+            expired_requests=ledger.counts["expired"],
+            withdrawn_requests=ledger.counts["withdrawn"],
+            close_reasons=dict(self._performer.close_reasons),
         )
 
-    def _refusal(self, rows: int, now_ns: int, deadline_ns: int | None) -> BatchingError | None:
-        limits = self._limits
-        if self._closed:
-            return ShuttingDownError()
-        if rows > limits.max_batch_rows:
-            return TooManyRowsError(rows=rows, limit_rows=limits.max_batch_rows)
-        if deadline_ns is not None and deadline_ns <= now_ns:
-            return DeadlineExceededError(admitted=False)
-        if self._pending_requests >= limits.max_requests:
-            return QueueFullError(limit=limits.max_requests, unit="requests")
-        if self._pending_rows + rows > limits.max_rows:
-            return QueueFullError(limit=limits.max_rows, unit="rows")
-        return None
+    def _running_batches(self) -> int:
+        return sum(batch.is_running for batch in self._state.running)
 
-    # Events: each handler changes the state and says whether anything that is here was concerned.
+    def _policy_refusal(self, rows: int, priority: int, now_ns: int) -> BatchingError | None:
+        if self._admit is None:
+            return None
+        self._state.now_ns = max(self._state.now_ns, now_ns)
+        reason = self._admit(self._state, rows, priority)
+        return None if reason is None else refusal_error(reason)
 
-    def _on_arrived(self, event: Arrived) -> bool:
-        ticket = self._tickets.get(event.ticket)
-        if ticket is None or ticket.place is not Place.RESERVED:
-            return False
-        ticket.place = Place.WAITING
-        ticket.arrival_ns = self._state.now_ns
-        self._state.queue.append(ticket)
-        return True
+    # Events: first what has ended, then all others by kind; the policy is asked after each kind.
 
-    def _on_withdrawn(self, event: Withdrawn) -> bool:
-        ticket = self._tickets.get(event.ticket)
-        if ticket is None:
-            return False
-        self._counts["withdrawn"] += 1
-        self._end(ticket)
-        return True
+    def _end_batch(self, number: int, commands: list[Command]) -> None:
+        batch = self._state.started.get(number)
+        if batch is not None and batch.is_running:
+            batch.is_running = False
+            for ticket in batch.tickets:
+                self._ledger.finish(ticket)
+            self._ended.append(batch)
+            self._release(commands)
 
-    def _on_instance_free(self, event: InstanceFree) -> bool:
-        self._state.workers.release(event.instance)
-        return True
-
-    def _on_instance_joined(self, event: InstanceJoined) -> bool:
-        self._state.workers.join(event.instance, event.device, event.slots)
-        return True
-
-    def _on_instance_left(self, event: InstanceLeft) -> bool:
-        self._state.workers.leave(event.instance)
-        return True
-
-    def _expire(self, commands: list[Command]) -> None:
-        for ticket in self._deadlines.pop_due(self._state.now_ns):
-            self._counts["expired"] += 1
-            self._end(ticket)
+    def _expire(self, ordered: Sequence[Event], commands: list[Command]) -> None:
+        for event in ordered:
+            if type(event) is Withdrawn:  # who withdraws at this instant has left, not expired
+                self._on_withdrawn(event, commands)
+        for ticket in self._ledger.deadlines.pop_due(self._state.now_ns):
+            self._ledger.end(ticket, "expired")
+            self._news.gone.append(ticket)
             commands.append(Expire(ticket.id))
+        self._release(commands)
+        if self._news:
+            self._settle(commands)
 
-    def _end_batch(self, batch: int) -> None:
-        for ticket in self._running.pop(batch):
-            self._end(ticket)
+    def _apply(self, ordered: Sequence[Event], commands: list[Command]) -> None:
+        news = self._news
+        kind = -1
+        for event in ordered:
+            order = ORDER[type(event)] // 10
+            if order != kind and news:
+                self._settle(commands)
+            kind = order
+            self._appliers[type(event)](event, commands)
+        if news:
+            self._settle(commands)
 
-    def _end(self, ticket: Ticket) -> None:
-        """Forget a ticket wherever it is. A running one stays in its batch, unheard."""
-        if ticket.place is Place.GONE:
+    def _on_batch_done(self, _event: BatchDone, _commands: list[Command]) -> None:
+        self._news.answered += self._ended
+        self._ended.clear()
+
+    def _on_arrived(self, event: Arrived, commands: list[Command]) -> None:
+        ticket = self._ledger.tickets.get(event.ticket)
+        if ticket is None or ticket.place is not Place.RESERVED:
             return
-        if ticket.place is not Place.RUNNING:
-            self._state.remove(ticket)
-            self._no_longer_pending(ticket)
-        ticket.place = Place.GONE
-        del self._tickets[ticket.id]
+        state = self._state
+        if ticket.rows > state.workers.max_batch_rows:
+            self._performer.refuse(ticket, RefusalReason.TOO_MANY_ROWS, commands)
+            return
+        ticket.place = Place.WAITING
+        ticket.arrival_ns = state.now_ns
+        state.reserved_requests -= 1
+        state.queue.append(ticket)
+        self._news.arrived.append(ticket)
 
-    def _no_longer_pending(self, ticket: Ticket) -> None:
-        self._pending_requests -= 1
-        self._pending_rows -= ticket.rows
+    def _on_withdrawn(self, event: Withdrawn, commands: list[Command]) -> None:
+        ticket = self._ledger.tickets.get(event.ticket)
+        if ticket is not None:
+            self._ledger.end(ticket, "withdrawn")
+            self._news.gone.append(ticket)
+            self._release(commands)
 
-    # Actions
+    def _on_instance_free(self, event: InstanceFree, _commands: list[Command]) -> None:
+        batch = self._state.started.get(event.batch)
+        if batch is not None:
+            batch.failed = event.failed
+            self._state.free(batch)
+            self._news.freed.append(batch)
 
-    def _settle(self, events: Sequence[Event], commands: list[Command]) -> None:
-        """Ask the policy until it has nothing more to do. Every action moves a ticket forward, so this ends."""
-        actions = self._policy.decide(self._state, events)
+    def _on_instance_joined(self, event: InstanceJoined, _commands: list[Command]) -> None:
+        self._state.workers.join(event.instance, event.device, event.slots, event.max_rows, self._state.now_ns)
+        self._news.fleet = True
+
+    def _on_instance_left(self, event: InstanceLeft, _commands: list[Command]) -> None:
+        bound = [batch for batch in self._state.batches if batch.instance == event.instance]
+        self._state.requeue_staged(bound)
+        self._news.fleet |= self._state.workers.leave(event.instance)
+
+    def _on_cap_changed(self, event: CapChanged, commands: list[Command]) -> None:
+        state = self._state
+        if not state.workers.change_cap(event.instance, event.max_rows):
+            return
+        self._news.fleet = True
+        largest = state.max_batch_rows
+        state.requeue_staged([batch for batch in state.batches if batch.rows > largest])
+        for ticket in [ticket for ticket in state.queue if ticket.rows > largest]:
+            self._performer.refuse(ticket.of or ticket, RefusalReason.TOO_MANY_ROWS, commands)
+
+    def _on_reconfigured(self, event: Reconfigured, _commands: list[Command]) -> None:
+        self._policy = event.policy
+        self._admit = event.policy.admit if isinstance(event.policy, Admitting) else None
+        self._state.requeue_staged(self._state.batches)
+        self._state.reorder(event.policy.queue_order)
+        self._news.fleet = True
+
+    def _on_timer(self, _event: Timer, _commands: list[Command]) -> None:
+        self._news.timer = True
+
+    # The policy
+
+    def _settle(self, commands: list[Command]) -> None:
+        """Tell the policy the news, then ask until it has nothing more to do."""
+        policy, state, news = self._policy, self._state, self._news
+        actions = policy.decide(state, news)
+        news.clear()
+        rounds = 0
         while actions:
             for action in actions:
-                self._perform(action, commands)
-            actions = self._policy.decide(self._state, ())
+                self._performer.perform(action, commands)
+            actions = policy.decide(state, NOTHING)
+            rounds += 1
+            if rounds > _MOST_ROUNDS:
+                raise PolicyError(f"the policy does not come to rest; its last actions: {list(actions)[:3]}")
+        if self._ledger.order is not None:
+            self._release(commands)
 
-    def _perform(self, action: Action, commands: list[Command]) -> None:
-        state = self._state
-        match action:
-            case Launch(count, reason):
-                buffer = Buffer(0)  # never staged, so it needs no id
-                buffer.reason = reason
-                state.take(count, buffer)
-                commands.append(self._start(buffer))
-            case Stage(count, reason, into):
-                buffer = state.open_buffer() if into is None else state.staged(into)
-                buffer.reason = reason
-                state.take(count, buffer)
-            case Merge(into, source):
-                state.merge(state.staged(into), state.staged(source))
-            case StartStaged(number):
-                commands.append(self._start(state.unstage(number)))
-
-    def _start(self, buffer: Buffer) -> Start:
-        if not self._state.idle_slots:
-            raise PolicyError("a batch starts without an idle instance")
-        self._last_batch += 1
-        for ticket in buffer.tickets:
-            ticket.place = Place.RUNNING
-            self._no_longer_pending(ticket)
-        self._running[self._last_batch] = buffer.tickets
-        self._reasons[buffer.reason.value] += 1
-        return Start(
-            batch=self._last_batch,
-            instance=self._state.workers.acquire(),
-            tickets=tuple([ticket.id for ticket in buffer.tickets]),
-            rows=buffer.rows,
-            reason=buffer.reason,
-        )
+    def _release(self, commands: list[Command]) -> None:
+        if self._ledger.order is not None:
+            commands.extend(Release(request.id) for request in self._ledger.release())
 
     def _set_wake_up(self) -> None:
         wake_ns = self._policy.wake_at_ns(self._state)
         if wake_ns is not None and wake_ns <= self._state.now_ns:
             raise PolicyError(f"the policy wants to be asked at {wake_ns} ns, it is {self._state.now_ns} ns already")
-        deadline_ns = self._deadlines.nearest_ns()
+        deadline_ns = self._ledger.deadlines.nearest_ns()
         if wake_ns is None or (deadline_ns is not None and deadline_ns < wake_ns):
             wake_ns = deadline_ns
         self.wake_at_ns = wake_ns

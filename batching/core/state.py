@@ -1,42 +1,40 @@
 """What a policy looks at, and the staging area behind it. The laws about batches are enforced here."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from batching.core.actions import Where
+from batching.core.batches import Batch
 from batching.core.errors import PolicyError
 from batching.core.limits import Limits
-from batching.core.policy import CloseReason
-from batching.core.queue import WaitingQueue
+from batching.core.queue import QueueOrder, WaitingQueue
 from batching.core.tickets import Place, Ticket
-from batching.core.workers import Workers
-
-
-class Buffer:
-    """A batch that has not started."""
-
-    __slots__ = ("id", "reason", "rows", "tickets")
-
-    def __init__(self, number: int) -> None:
-        self.id = number
-        self.tickets: list[Ticket] = []
-        self.rows = 0
-        self.reason = CloseReason.EAGER
+from batching.core.workers import Worker, Workers
 
 
 class State:
     """The scheduler's state as a `View`; only the scheduler changes it."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, order: QueueOrder, *, can_abort: bool) -> None:
         self.now_ns = 0
-        self.queue = WaitingQueue()
-        self.workers = Workers()
-        self.next_buffer = 1
-        self.max_batch_rows = limits.max_batch_rows
-        self._staged: dict[int, Buffer] = {}  # in the order in which they were opened; none is empty
+        self.queue = WaitingQueue(order)
+        self.workers = Workers(limits.max_batch_rows)
+        self.next_batch = 1
+        self.reserved_requests = 0
+        self.can_abort = can_abort
+        self.started: dict[int, Batch] = {}  # until the instance is free again
+        self.has_parts = False  # a request was cut at some time
+        self._staged: dict[int, Batch] = {}  # in the order in which they were opened; none is empty
+        self._next_part = -1
 
     @property
-    def buffers(self) -> Sequence[Buffer]:
+    def batches(self) -> Sequence[Batch]:
         """Staged batches, oldest first."""
         return tuple(self._staged.values())
+
+    @property
+    def running(self) -> Collection[Batch]:
+        """Started batches whose instance is not free again."""
+        return self.started.values()
 
     @property
     def idle_slots(self) -> int:
@@ -44,60 +42,137 @@ class State:
         return self.workers.idle_slots
 
     @property
-    def instances(self) -> int:
+    def instances(self) -> Sequence[Worker]:
         """Instances that take batches."""
-        return len(self.workers)
+        return self.workers.staying
 
-    def staged(self, number: int) -> Buffer:
-        """A buffer by id; raises PolicyError if it is not there."""
+    @property
+    def max_batch_rows(self) -> int:
+        """The largest batch."""
+        return self.workers.max_batch_rows
+
+    def staged(self, number: int) -> Batch:
+        """A batch that has not started, by id; raises PolicyError if it is not there."""
         try:
             return self._staged[number]
         except KeyError:
-            raise PolicyError(f"buffer {number} is not staged") from None
+            raise PolicyError(f"batch {number} is not staged") from None
 
-    def open_buffer(self) -> Buffer:
-        """A new buffer in the staging area; tickets must follow."""
-        buffer = Buffer(self.next_buffer)
-        self.next_buffer += 1
-        self._staged[buffer.id] = buffer
-        return buffer
+    def new_batch(self, instance: str | None = None) -> Batch:
+        """A new batch that is not staged."""
+        batch = Batch(self.next_batch, self.now_ns, instance)
+        self.next_batch += 1
+        return batch
 
-    def take(self, count: int, buffer: Buffer) -> None:
-        """Move the first waiting tickets into a buffer, staged or not."""
+    def open(self, instance: str | None) -> Batch:
+        """A new staged batch, bound to an instance if there is one; tickets must follow."""
+        batch = self.new_batch(instance)
+        if instance is not None:
+            self.workers.acquire(instance)
+        self._staged[batch.id] = batch
+        return batch
+
+    def take(self, count: int, batch: Batch, rows_of_last: int | None) -> list[Ticket]:
+        """Move the first waiting tickets into a batch, staged or not. Returns them."""
         if count < 1 or count > len(self.queue):
             raise PolicyError(f"cannot take {count} of {len(self.queue)} waiting requests")
-        for ticket in self.queue.take(count):
-            self._put(ticket, buffer)
+        if batch.sealed_ns is not None:
+            raise PolicyError(f"batch {batch.id} is sealed")
+        taken = self.queue.take(count if rows_of_last is None else count - 1)
+        if rows_of_last is not None:
+            taken.append(self._cut_first(rows_of_last))
+        self._put(taken, batch)
+        return taken
 
-    def merge(self, into: Buffer, source: Buffer) -> None:
-        """Append all tickets of one staged buffer to another."""
-        del self._staged[source.id]
-        for ticket in source.tickets:
-            self._put(ticket, into)
+    def merge(self, into: Batch, source: Batch) -> None:
+        """Append all tickets of one staged batch to another."""
+        if into is source:
+            raise PolicyError(f"batch {into.id} cannot be merged with itself")
+        self._unstage(source)
+        self._put(source.tickets, into)
 
-    def unstage(self, number: int) -> Buffer:
-        """Take a buffer out of the staging area in order to start it."""
-        buffer = self.staged(number)
-        del self._staged[number]
-        return buffer
+    def start(self, batch: Batch, instance: str | None) -> None:
+        """Give a batch, staged or new, its slot and note that it runs."""
+        if self._staged.pop(batch.id, None) is None or batch.instance is None:
+            batch.instance = self.workers.acquire(instance).name
+        batch.started_ns = self.now_ns
+        if batch.sealed_ns is None:
+            batch.sealed_ns = self.now_ns
+        batch.is_running = True
+        self.started[batch.id] = batch
+
+    def free(self, batch: Batch) -> None:
+        """The instance of a started batch is free again."""
+        del self.started[batch.id]
+        if batch.instance is not None and batch.started_ns is not None:
+            before_ns = self.workers.release(batch.instance, self.now_ns)
+            batch.busy_ns = self.now_ns - max(batch.started_ns, before_ns)
+
+    def dissolve(self, batch: Batch) -> None:
+        """Give up a batch that has no members to start."""
+        self._unstage(batch)
 
     def remove(self, ticket: Ticket) -> None:
-        """Take a waiting or staged ticket out; a buffer that becomes empty is gone."""
+        """Take a waiting or staged ticket out; a batch that becomes empty is gone."""
         if ticket.place is Place.WAITING:
             self.queue.remove(ticket)
         elif ticket.place is Place.STAGED and ticket.holder is not None:
-            buffer = self._staged[ticket.holder]
-            buffer.tickets.remove(ticket)
-            buffer.rows -= ticket.rows
-            if not buffer.tickets:
-                del self._staged[buffer.id]
+            batch = self._staged[ticket.holder]
+            batch.tickets.remove(ticket)
+            batch.rows -= ticket.rows
+            if not batch.tickets:
+                self._unstage(batch)
 
-    def _put(self, ticket: Ticket, buffer: Buffer) -> None:
-        if buffer.rows + ticket.rows > self.max_batch_rows:
-            raise PolicyError(f"a batch of {buffer.rows + ticket.rows} rows passes the cap of {self.max_batch_rows}")
-        if buffer.tickets and buffer.tickets[0].shape_key != ticket.shape_key:
-            raise PolicyError("a batch mixes shapes")
-        ticket.place = Place.STAGED
-        ticket.holder = buffer.id
-        buffer.tickets.append(ticket)
-        buffer.rows += ticket.rows
+    def requeue(self, tickets: Iterable[Ticket], where: Where) -> None:
+        """Put waiting, staged or preempted tickets back into the queue."""
+        moved = list(tickets)
+        for ticket in moved:
+            self.remove(ticket)
+            ticket.place = Place.WAITING
+            ticket.holder = None
+            ticket.is_delayed = ticket.is_delayed or where is Where.DELAYED
+        if where is Where.FRONT:
+            self.queue.push_front(moved)
+        else:
+            for ticket in moved:
+                self.queue.append(ticket)
+
+    def requeue_staged(self, batches: Iterable[Batch]) -> None:
+        """Put the members of whole batches back to the front of the queue."""
+        self.requeue([ticket for batch in batches for ticket in batch.tickets], Where.FRONT)
+
+    def reorder(self, order: QueueOrder) -> None:
+        """Give the queue another order."""
+        waiting = sorted(self.queue, key=lambda ticket: (ticket.arrival_ns, ticket.id))
+        self.queue = WaitingQueue(order)
+        for ticket in waiting:
+            self.queue.append(ticket)
+
+    def _cut_first(self, rows: int) -> Ticket:
+        first = self.queue.first
+        if first is None or not 0 < rows < first.rows:
+            raise PolicyError(f"cannot cut {rows} rows off a request of {first.rows if first else 0}")
+        self._next_part -= 1
+        self.has_parts = True
+        return self.queue.cut_first(self._next_part, rows)
+
+    def _put(self, tickets: Sequence[Ticket], batch: Batch) -> None:
+        rows = batch.rows
+        members = batch.tickets
+        shape_key = (members or tickets)[0].shape_key
+        now_ns = self.now_ns
+        for ticket in tickets:
+            if ticket.shape_key != shape_key:
+                raise PolicyError("a batch mixes shapes")
+            ticket.place = Place.STAGED
+            ticket.holder = batch.id
+            ticket.taken_ns = now_ns
+            rows += ticket.rows
+        if rows > self.workers.max_batch_rows:
+            raise PolicyError(f"a batch of {rows} rows passes the cap of {self.workers.max_batch_rows}")
+        members += tickets
+        batch.rows = rows
+
+    def _unstage(self, batch: Batch) -> None:
+        if self._staged.pop(batch.id, None) is not None and batch.instance is not None:
+            self.workers.unbind(batch.instance)

@@ -16,6 +16,7 @@ class SchedulerStatistics:
         instances: Instances that take batches.
         admitted_requests: Counter.
         refused_requests: Counter: not admitted, for whatever reason.
+        dropped_requests: Counter: admitted, then dropped by the policy.
         expired_requests: Counter: the deadline passed.
         withdrawn_requests: Counter: the caller left before its answer.
         close_reasons: Counter: batches by `CloseReason` value.
@@ -28,6 +29,7 @@ class SchedulerStatistics:
     instances: int
     admitted_requests: int
     refused_requests: int
+    dropped_requests: int
     expired_requests: int
     withdrawn_requests: int
     close_reasons: Mapping[str, int]

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Hashable
+from typing import NamedTuple, Optional
 
 
 class Place(enum.Enum):
@@ -9,35 +10,89 @@ class Place(enum.Enum):
 
     RESERVED = "reserved"  # admitted, its rows are still being decoded
     WAITING = "waiting"  # in the queue
-    STAGED = "staged"  # in a buffer, a batch that has not started
+    STAGED = "staged"  # in a batch that has not started
     RUNNING = "running"  # in a started batch
-    GONE = "gone"  # answered, expired or withdrawn
+    ENDED = "ended"  # computed, but held back: other parts of it, or answers before it, are not out yet
+    GONE = "gone"  # answered, expired, refused or withdrawn
+
+
+class Sequence(NamedTuple):
+    """What ties a request to others of one stateful conversation.
+
+    Attributes:
+        correlation: Names the sequence; any hashable value but 0 and "".
+        start: This is its first request.
+        end: This is its last request.
+    """
+
+    correlation: Hashable
+    start: bool = False
+    end: bool = False
 
 
 class Ticket:
-    """An admitted request. Policies read it; only the scheduler changes it.
+    """An admitted request, or a part of one that was cut. Policies read it; only the scheduler changes it.
 
     Attributes:
-        id: Unique within the scheduler, ascending in order of admission.
-        rows: Rows along the batch axis; never cut.
+        id: Unique within the scheduler, ascending in order of admission; negative for a part.
+        rows: Rows along the batch axis.
         priority: Level, lower is served first.
         deadline_ns: When the caller stops waiting, or None.
+        timeout_ns: The request's own queue timeout, for policies that know such a parameter, or None.
         shape_key: Requests share a batch only if their keys are equal.
+        sequence: Its sequence, for stateful models.
+        admitted_ns: When it was admitted.
         arrival_ns: When it entered the queue; before that, when it was admitted.
+        taken_ns: When it joined its batch.
         place: Where it is.
-        holder: The buffer that holds it while it is staged.
+        holder: The batch that holds it while it is staged or running.
+        first_row: Where this part begins in the request's rows; 0 for a whole one.
+        of: The request that this was cut from, or None.
+        parts: What was cut from this request and has not ended.
+        is_delayed: It was moved behind the others of its level.
+        is_answered: Answered while it keeps its place.
+        note: For the policy's own use.
     """
 
-    __slots__ = ("arrival_ns", "deadline_ns", "holder", "id", "place", "priority", "rows", "shape_key")
+    __slots__ = (
+        "admitted_ns", "arrival_ns", "deadline_ns", "first_row", "holder", "id", "is_answered", "is_delayed", "note",
+        "of", "parts", "place", "priority", "rows", "sequence", "shape_key", "taken_ns", "timeout_ns",
+    )  # fmt: skip
 
     def __init__(
-        self, number: int, rows: int, admitted_ns: int, deadline_ns: int | None, priority: int, shape_key: Hashable
+        self,
+        number: int,
+        rows: int,
+        admitted_ns: int,
+        deadline_ns: int | None = None,
+        priority: int = 0,
+        shape_key: Hashable = None,
     ) -> None:
         self.id = number
         self.rows = rows
-        self.arrival_ns = admitted_ns
-        self.deadline_ns = deadline_ns
         self.priority = priority
+        self.deadline_ns = deadline_ns
+        self.timeout_ns: int | None = None
         self.shape_key = shape_key
+        self.sequence: Sequence | None = None
+        self.admitted_ns = self.arrival_ns = self.taken_ns = admitted_ns
         self.place = Place.RESERVED
         self.holder: int | None = None
+        self.first_row = 0
+        self.of: Optional[Ticket] = None  # noqa: UP045 - a string cannot be joined by |
+        self.parts: list[Ticket] | None = None
+        self.is_delayed = self.is_answered = False
+        self.note: object = None
+
+    def cut(self, number: int, rows: int) -> "Ticket":
+        """Cut the first `rows` rows off as a part of their own; this one keeps the rest."""
+        part = Ticket(number, rows, self.admitted_ns, self.deadline_ns, self.priority, self.shape_key)
+        part.arrival_ns = self.arrival_ns
+        part.place = self.place
+        part.is_delayed = self.is_delayed
+        part.first_row = self.first_row
+        part.of = self
+        self.first_row += rows
+        self.rows -= rows
+        self.parts = [*(self.parts or ()), part]
+        return part

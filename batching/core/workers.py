@@ -2,17 +2,32 @@
 
 from collections import Counter
 
+from batching.core.errors import PolicyError
 
-class _Worker:
-    __slots__ = ("busy", "device", "freed", "leaving", "name", "slots")
 
-    def __init__(self, name: str, device: str, slots: int) -> None:
+class Worker:
+    """An instance as policies see it.
+
+    Attributes:
+        name: Unique within the scheduler.
+        device: Where it runs; load is balanced over devices.
+        slots: Batches that it can hold at once.
+        busy: Slots that are running or collecting.
+        max_rows: The largest batch that it takes.
+        idle_since_ns: When it last ended a batch, or joined.
+    """
+
+    __slots__ = ("busy", "device", "idle_since_ns", "is_leaving", "max_rows", "name", "releases", "slots")
+
+    def __init__(self, name: str, device: str, slots: int, max_rows: int, now_ns: int) -> None:
         self.name = name
         self.device = device
         self.slots = slots
         self.busy = 0
-        self.freed = 0  # sequence number of its last release
-        self.leaving = False
+        self.max_rows = max_rows
+        self.idle_since_ns = now_ns
+        self.releases = 0  # sequence number of its last release
+        self.is_leaving = False
 
 
 class Workers:
@@ -22,55 +37,93 @@ class Workers:
     longest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_batch_rows: int) -> None:
         self.idle_slots = 0
-        self._workers: dict[str, _Worker] = {}
+        self.max_batch_rows = max_batch_rows  # what every instance takes
+        self.staying: tuple[Worker, ...] = ()
+        self._limit_rows = max_batch_rows
+        self._workers: dict[str, Worker] = {}
         self._device_busy: Counter[str] = Counter()
         self._releases = 0
 
-    def __len__(self) -> int:
-        return sum(not worker.leaving for worker in self._workers.values())
-
-    def join(self, name: str, device: str, slots: int) -> None:
+    def join(self, name: str, device: str, slots: int, max_rows: int | None, now_ns: int) -> None:
         """Add an instance; its name must be new."""
         if name in self._workers:
             raise ValueError(f"an instance named {name!r} is already here")
-        self._workers[name] = _Worker(name, device, slots)
+        self._workers[name] = Worker(name, device, slots, max_rows or self._limit_rows, now_ns)
         self.idle_slots += slots
+        self._recount()
 
-    def leave(self, name: str) -> None:
+    def leave(self, name: str) -> bool:
         """Give an instance no more batches; it is forgotten when its last one has ended."""
         worker = self._workers.get(name)
-        if worker is None or worker.leaving:
-            return
-        worker.leaving = True
+        if worker is None or worker.is_leaving:
+            return False
+        worker.is_leaving = True
         self.idle_slots -= worker.slots - worker.busy
         self._forget_if_gone(worker)
+        self._recount()
+        return True
 
-    def acquire(self) -> str:
-        """Take a slot of the best instance; there must be an idle one."""
-        busy = self._device_busy
-        worker = min(
-            (worker for worker in self._workers.values() if worker.busy < worker.slots and not worker.leaving),
-            key=lambda worker: (busy[worker.device], worker.busy, worker.freed),
-        )
+    def change_cap(self, name: str, max_rows: int) -> bool:
+        """Set the largest batch of an instance."""
+        worker = self._workers.get(name)
+        if worker is None:
+            return False
+        worker.max_rows = max_rows
+        self._recount()
+        return True
+
+    def acquire(self, name: str | None = None) -> Worker:
+        """Take a slot of an instance, or of the best one. Raises PolicyError if there is no idle one."""
+        if not self.idle_slots:
+            raise PolicyError("a batch starts without an idle instance")
+        worker = self._best() if name is None else self._idle(name)
         worker.busy += 1
-        busy[worker.device] += 1
+        self._device_busy[worker.device] += 1
         self.idle_slots -= 1
-        return worker.name
+        return worker
 
-    def release(self, name: str) -> None:
-        """Give a slot back."""
+    def release(self, name: str, now_ns: int) -> int:
+        """Give the slot of a batch back that has run. Returns when the instance had ended the batch before that."""
         worker = self._workers[name]
+        self._releases += 1
+        worker.releases = self._releases
+        before_ns, worker.idle_since_ns = worker.idle_since_ns, now_ns
+        self._give_back(worker)
+        return before_ns
+
+    def unbind(self, name: str) -> None:
+        """Give the slot of a batch back that was never started."""
+        self._give_back(self._workers[name])
+
+    def _give_back(self, worker: Worker) -> None:
         worker.busy -= 1
         self._device_busy[worker.device] -= 1
-        self._releases += 1
-        worker.freed = self._releases
-        if worker.leaving:
+        if worker.is_leaving:
             self._forget_if_gone(worker)
         else:
             self.idle_slots += 1
 
-    def _forget_if_gone(self, worker: _Worker) -> None:
-        if worker.leaving and not worker.busy:
+    def _best(self) -> Worker:
+        if len(self.staying) == 1:
+            return self.staying[0]
+        busy = self._device_busy
+        return min(
+            (worker for worker in self.staying if worker.busy < worker.slots),
+            key=lambda worker: (busy[worker.device], worker.busy, worker.releases),
+        )
+
+    def _idle(self, name: str) -> Worker:
+        worker = self._workers.get(name)
+        if worker is None or worker.is_leaving or worker.busy >= worker.slots:
+            raise PolicyError(f"instance {name!r} cannot take a batch now")
+        return worker
+
+    def _forget_if_gone(self, worker: Worker) -> None:
+        if worker.is_leaving and not worker.busy:
             del self._workers[worker.name]
+
+    def _recount(self) -> None:
+        self.staying = tuple(worker for worker in self._workers.values() if not worker.is_leaving)
+        self.max_batch_rows = min([self._limit_rows, *(worker.max_rows for worker in self.staying)])

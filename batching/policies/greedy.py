@@ -5,9 +5,12 @@ equals Triton without delay and preferred sizes, TF Serving with a zero timeout 
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from batching.core.events import Event
-from batching.core.policy import Action, Launch, View
+from batching.core.actions import Action, Launch
+from batching.core.news import News
+from batching.core.policy import View
+from batching.core.queue import QueueOrder
 from batching.policies.prefix import fitting_prefix
 
 
@@ -18,10 +21,12 @@ class Greedy:
         max_requests: Most requests in one batch; 1 turns batching off ("single").
     """
 
+    queue_order: ClassVar[QueueOrder] = QueueOrder.ARRIVAL
+
     def __init__(self, max_requests: int | None = None) -> None:
         self._max_requests = max_requests
 
-    def decide(self, view: View, events: Sequence[Event]) -> Sequence[Action]:  # noqa: ARG002 - all is in the view
+    def decide(self, view: View, news: News) -> Sequence[Action]:  # noqa: ARG002 - all is in the view
         """Launch while there is an idle slot and something to run."""
         if not view.idle_slots or not len(view.queue):
             return ()

@@ -16,9 +16,13 @@ After a completion the instance takes its next payload before the batcher looks 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
-from batching.core.events import Arrived, BatchDone, Event, InstanceFree, InstanceJoined
-from batching.core.policy import Action, BufferView, CloseReason, Merge, Stage, StartStaged, View
+from batching.core.actions import Action, Merge, StartBatch, Take
+from batching.core.batches import Batch, CloseReason
+from batching.core.news import News
+from batching.core.policy import View
+from batching.core.queue import QueueOrder
 
 _MICROSECOND_NS = 1_000
 _POLL_NS = 500_000_000  # the batcher looks at its queue at least this often
@@ -68,6 +72,8 @@ class _Walk:
 class TritonPrefetch:
     """The policy; one object per model version."""
 
+    queue_order: ClassVar[QueueOrder] = QueueOrder.ARRIVAL
+
     def __init__(self, settings: TritonSettings, max_batch_rows: int) -> None:
         self._preferred = settings.preferred_batch_size or (max_batch_rows,)
         if self._preferred[-1] > max_batch_rows:
@@ -83,9 +89,9 @@ class TritonPrefetch:
         self._slept_ns = 0
         self._due_ns: int | None = None  # when the oldest request has waited long enough
 
-    def decide(self, view: View, events: Sequence[Event]) -> Sequence[Action]:
+    def decide(self, view: View, news: News) -> Sequence[Action]:
         """An idle instance takes a staged payload; otherwise the batcher, if awake, forms one."""
-        self._notice(view, events)
+        self._notice(view, news)
         return self._hand_over(view) or self._form(view)
 
     def wake_at_ns(self, view: View) -> int | None:
@@ -96,17 +102,17 @@ class TritonPrefetch:
 
     # Who wakes the batcher
 
-    def _notice(self, view: View, events: Sequence[Event]) -> None:
-        if not events or self._awake:
+    def _notice(self, view: View, news: News) -> None:
+        if not news or self._awake:
             return
-        arrivals = len(events) if isinstance(events[0], Arrived) else 0
+        arrivals = len(news.arrived)
         if self._due_ns is not None:
             self._awake = view.now_ns >= self._due_ns
         else:
             self._awake = self._poll(view) and len(view.queue) > arrivals
         if arrivals:
             self._awake = self._awake or (self._has_slot(view) and self._arrival_matters(view))
-        elif isinstance(events[0], BatchDone | InstanceFree | InstanceJoined):
+        elif news.answered or news.freed or news.fleet:
             self._awake = True
 
     def _poll(self, view: View) -> bool:
@@ -119,29 +125,29 @@ class TritonPrefetch:
         return self._check_shapes or self._saturated or self._is_stale(view) or view.queue.rows >= self._next_preferred
 
     def _has_slot(self, view: View) -> bool:
-        return len(view.buffers) < _PAYLOADS_PER_INSTANCE * view.instances
+        return len(view.batches) < _PAYLOADS_PER_INSTANCE * len(view.instances)
 
     def _is_stale(self, view: View) -> bool:
         """Whether the open payload has started, so that it cannot take more."""
         return self._open is not None and (self._open in self._frozen or self._open_buffer(view) is None)
 
-    def _open_buffer(self, view: View) -> BufferView | None:
-        return next((buffer for buffer in view.buffers if buffer.id == self._open), None)
+    def _open_buffer(self, view: View) -> Batch | None:
+        return next((buffer for buffer in view.batches if buffer.id == self._open), None)
 
     # An instance takes the front payload
 
     def _hand_over(self, view: View) -> Sequence[Action]:
-        if not view.idle_slots or not view.buffers:
+        if not view.idle_slots or not view.batches:
             return ()
-        front, *followers = view.buffers
+        front, *followers = view.batches
         merges = self._merges(view, front, followers)
         staged = {buffer.id for buffer in followers}
         self._frozen &= staged
         self._mixed &= staged
         self._awake = True
-        return (*merges, StartStaged(front.id))
+        return (*merges, StartBatch(front.id))
 
-    def _merges(self, view: View, front: BufferView, followers: Sequence[BufferView]) -> list[Action]:
+    def _merges(self, view: View, front: Batch, followers: Sequence[Batch]) -> list[Action]:
         """Followers to absorb: overdue, of the same shape, within the cap; the first that is not ends the search."""
         merges: list[Action] = []
         if self._delay_ns == 0 or view.max_batch_rows == 1 or front.id in self._mixed:
@@ -170,7 +176,7 @@ class TritonPrefetch:
             walk = self._walk(view)
             action = self._choose(view, walk)
             if action is not None:
-                self._open = view.next_buffer if self._open is None else self._open
+                self._open = view.next_batch if self._open is None else self._open
                 return (action,)
             if not self._saturated:
                 return ()  # asleep until the delay is over, or blocked by a shape until the payload starts
@@ -203,10 +209,10 @@ class TritonPrefetch:
             if total in self._preferred:
                 walk.best = walk.count
         if walk.send_now is CloseReason.SHAPE:
-            self._mixed.add(buffer.id if buffer else view.next_buffer)
+            self._mixed.add(buffer.id if buffer else view.next_batch)
         return walk
 
-    def _choose(self, view: View, walk: _Walk) -> Stage | None:
+    def _choose(self, view: View, walk: _Walk) -> Take | None:
         """Steps 3i to 3vii: how much to take now, or None after having gone to sleep."""
         if not walk.count:
             return None
@@ -214,7 +220,7 @@ class TritonPrefetch:
         exceeded = self._delay_ns > 0 and due_ns - view.now_ns < _MICROSECOND_NS  # waits are whole microseconds
         if walk.best and not exceeded:
             self._saturated = self._saturated or self._delay_ns == 0
-            return Stage(walk.best, CloseReason.PREFERRED, self._open)
+            return Take(walk.best, self._open, reason=CloseReason.PREFERRED)
         if walk.send_now or walk.total_rows >= self._preferred[-1]:
             self._saturated = True
             return self._take_all(walk, walk.send_now or CloseReason.FULL)
@@ -228,9 +234,9 @@ class TritonPrefetch:
         self._sleep(view, view.now_ns + wait_ns)
         return None
 
-    def _take_all(self, walk: _Walk, reason: CloseReason) -> Stage:
-        return Stage(walk.count, reason, self._open)
+    def _take_all(self, walk: _Walk, reason: CloseReason) -> Take:
+        return Take(walk.count, self._open, reason=reason)
 
 
-def _shape(buffer: BufferView) -> object:
+def _shape(buffer: Batch) -> object:
     return buffer.tickets[0].shape_key

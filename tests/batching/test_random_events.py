@@ -119,10 +119,21 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data):
         batch = data.draw(st.sampled_from(sorted(self.running.keys() - self.instant.done)))
-        self.instant.events += [BatchDone(batch), InstanceFree(self.running[batch].instance)]
+        self.instant.events += [BatchDone(batch), InstanceFree(batch)]
         self.instant.done.add(batch)
 
-    @rule(event=st.sampled_from([Arrived(UNKNOWN), Withdrawn(UNKNOWN), InstanceLeft("nobody"), Timer()]))
+    @rule(
+        event=st.sampled_from(
+            [
+                Arrived(UNKNOWN),
+                Withdrawn(UNKNOWN),
+                InstanceLeft("nobody"),
+                BatchDone(UNKNOWN),
+                InstanceFree(UNKNOWN),
+                Timer(),
+            ]
+        )
+    )
     def nonsense(self, event):
         self.instant.events.append(event)
 

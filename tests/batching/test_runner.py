@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from batching.clock import MILLISECOND_NS, SECOND_NS
+from batching.core.actions import Launch
+from batching.core.batches import CloseReason
 from batching.core.errors import DeadlineExceededError, PolicyError, QueueFullError, ShuttingDownError
 from batching.core.limits import Limits
-from batching.core.policy import CloseReason, Launch
+from batching.core.queue import QueueOrder
 from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
 from batching.runner import Runner
@@ -282,7 +284,9 @@ def test_virtual_sleep_takes_exactly_its_time():
 class Lawless:
     """A policy that asks for more than there is as soon as something waits."""
 
-    def decide(self, view, events):
+    queue_order = QueueOrder.ARRIVAL
+
+    def decide(self, view, news):
         return (Launch(99, CloseReason.EAGER),) if len(view.queue) else ()
 
     def wake_at_ns(self, view):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from batching.core.actions import Launch, Merge, StartBatch, Take
+from batching.core.batches import CloseReason
 from batching.core.commands import Expire, Start
 from batching.core.errors import (
     DeadlineExceededError,
@@ -12,7 +14,7 @@ from batching.core.errors import (
 )
 from batching.core.events import Arrived, BatchDone, InstanceFree, InstanceJoined, InstanceLeft, Timer, Withdrawn
 from batching.core.limits import Limits
-from batching.core.policy import CloseReason, Launch, Merge, Stage, StartStaged
+from batching.core.queue import QueueOrder
 from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
 from batching.policies.triton import TritonPrefetch, TritonSettings
@@ -37,14 +39,16 @@ def busy(max_batch_rows: int = 4, **limits: int) -> Scheduler:
     return subject
 
 
-def finish(subject: Scheduler, batch: int, now_ns: int, instance: str = "i0") -> list:
-    return subject.handle([BatchDone(batch), InstanceFree(instance)], now_ns)
+def finish(subject: Scheduler, batch: int, now_ns: int) -> list:
+    return subject.handle([BatchDone(batch), InstanceFree(batch)], now_ns)
 
 
 def test_a_lone_request_starts_at_once():
     ticket, commands = arrived(greedy(), 5)
 
-    assert commands == [Start(batch=1, instance="i0", tickets=(ticket,), rows=1, reason=CloseReason.EAGER)]
+    assert commands == [
+        Start(batch=1, instance="i0", tickets=(ticket,), rows=1, reason=CloseReason.EAGER, opened_ns=5, sealed_ns=5)
+    ]
 
 
 def test_what_piles_up_while_the_instance_is_busy_becomes_one_batch():
@@ -174,7 +178,7 @@ def test_who_withdraws_at_the_instant_in_which_an_instance_frees_does_not_start(
     leaver, _ = arrived(subject, 1)
     stayer, _ = arrived(subject, 1)
 
-    (start,) = subject.handle([BatchDone(1), InstanceFree("i0"), Withdrawn(leaver)], 9)
+    (start,) = subject.handle([BatchDone(1), InstanceFree(1), Withdrawn(leaver)], 9)
 
     assert start.tickets == (stayer,)
 
@@ -183,7 +187,7 @@ def test_an_arrival_at_the_instant_in_which_an_instance_frees_finds_it():
     subject = busy()
     ticket = subject.reserve(1, 9)
 
-    (start,) = subject.handle([Arrived(ticket), InstanceFree("i0"), BatchDone(1)], 9)
+    (start,) = subject.handle([Arrived(ticket), InstanceFree(1), BatchDone(1)], 9)
 
     assert start.tickets == (ticket,)
 
@@ -219,8 +223,8 @@ def test_the_instance_that_has_been_free_longest_is_next():
     subject = greedy(instances=2)
     arrived(subject, 1)
     arrived(subject, 1)
-    finish(subject, 2, 5, "i1")
-    finish(subject, 1, 6, "i0")
+    finish(subject, 2, 5)
+    finish(subject, 1, 6)
 
     assert arrived(subject, 7)[1][0].instance == "i1"
 
@@ -231,7 +235,7 @@ def test_an_instance_that_leaves_takes_no_more_batches():
     subject.handle([InstanceLeft("i0")], 2)
 
     assert arrived(subject, 3)[1][0].instance == "i1"
-    assert finish(subject, 1, 4, "i0") == []
+    assert finish(subject, 1, 4) == []
     assert arrived(subject, 5)[1] == []
     assert subject.statistics().instances == 1
 
@@ -259,12 +263,14 @@ def test_gauges_and_counters_add_up():
 class Scripted:
     """A policy that plays its actions one decision at a time."""
 
+    queue_order = QueueOrder.ARRIVAL
+
     def __init__(self, *decisions, wake_ns=None):
         self.decisions = list(decisions)
         self.wake_ns = wake_ns
 
-    def decide(self, view, events):
-        return self.decisions.pop(0) if self.decisions and len(view.queue) + len(view.buffers) else ()
+    def decide(self, view, news):
+        return self.decisions.pop(0) if self.decisions and len(view.queue) + len(view.batches) else ()
 
     def wake_at_ns(self, view):
         return self.wake_ns
@@ -280,8 +286,8 @@ EAGER = CloseReason.EAGER
         pytest.param([[Launch(0, EAGER)]], "cannot take 0", id="empty-batch"),
         pytest.param([[Launch(2, EAGER)]], "passes the cap of 4", id="over-the-cap"),
         pytest.param([[Launch(1, EAGER)], [Launch(1, EAGER)]], "without an idle instance", id="no-instance"),
-        pytest.param([[StartStaged(7)]], "buffer 7 is not staged", id="unknown-buffer"),
-        pytest.param([[Stage(1, EAGER), Stage(1, EAGER), Merge(1, 2)]], "passes the cap", id="merge-over-the-cap"),
+        pytest.param([[StartBatch(7)]], "batch 7 is not staged", id="unknown-batch"),
+        pytest.param([[Take(1), Take(1), Merge(1, 2)]], "passes the cap", id="merge-over-the-cap"),
     ],
 )
 def test_a_policy_that_breaks_a_law_is_found_out(decisions, law):
@@ -293,7 +299,7 @@ def test_a_policy_that_breaks_a_law_is_found_out(decisions, law):
 
 
 def test_a_policy_must_not_mix_shapes():
-    subject = scheduler(Scripted([Stage(2, EAGER)]), 4)
+    subject = scheduler(Scripted([Take(2)]), 4)
     tickets = [subject.reserve(1, 0, shape_key=shape) for shape in "pq"]
 
     with pytest.raises(PolicyError, match="mixes shapes"):
@@ -306,7 +312,7 @@ def test_a_policy_must_not_ask_to_be_woken_in_the_past():
 
 
 def test_withdrawing_the_last_member_of_a_staged_batch_discards_it():
-    subject = scheduler(Scripted([Stage(1, EAGER)], [], [StartStaged(1)]), 4)
+    subject = scheduler(Scripted([Take(1)], [], [StartBatch(1)]), 4)
     ticket, _ = arrived(subject, 0)
 
     subject.handle([Withdrawn(ticket)], 1)
@@ -342,7 +348,7 @@ def test_who_was_answered_at_this_instant_is_not_late():
     subject = greedy()
     ticket, _ = arrived(subject, 1, deadline_ns=50)
 
-    commands = subject.handle([Withdrawn(ticket), BatchDone(1), InstanceFree("i0")], 60)
+    commands = subject.handle([Withdrawn(ticket), BatchDone(1), InstanceFree(1)], 60)
 
     assert commands == []
     assert subject.statistics().expired_requests == 0

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from batching.callers import BatchReport
+from batching.core.batches import CloseReason
 from batching.core.statistics import SchedulerStatistics
 from batching.ports import BatchTimes
-from batching.runner import BatchReport
 from gateway.engine import Duration, VersionStatistics
 from gateway.recorder import FAILURE_REASONS, Recorder
 from models.inference import Timing
@@ -17,10 +18,12 @@ IDLE = SchedulerStatistics(
     instances=1,
     admitted_requests=0,
     refused_requests=0,
+    dropped_requests=0,
     expired_requests=0,
     withdrawn_requests=0,
     close_reasons={},
 )
+CLOSED = {"reason": CloseReason.EAGER, "opened_ns": 0, "sealed_ns": 0}
 AT_ONCE = BatchTimes(started_ns=0, gathered_ns=0, computed_ns=0, ended_ns=0)
 
 
@@ -37,7 +40,7 @@ def test_a_batchs_times_are_charged_to_each_of_its_requests_and_once_to_its_size
     recorder = Recorder()
     times = BatchTimes(started_ns=100, gathered_ns=110, computed_ns=150, ended_ns=153)
 
-    recorder.batch(BatchReport(rows=5, requests=2, padding_rows=3, times=times))
+    recorder.batch(BatchReport(rows=5, requests=2, padding_rows=3, times=times, **CLOSED))
 
     statistics = snapshot(recorder)
     assert statistics.execution_count == 1
@@ -52,7 +55,7 @@ def test_a_batchs_times_are_charged_to_each_of_its_requests_and_once_to_its_size
 def test_a_failed_batch_is_no_execution() -> None:
     recorder = Recorder()
 
-    recorder.batch(BatchReport(rows=5, requests=2, padding_rows=0, times=None))
+    recorder.batch(BatchReport(rows=5, requests=2, padding_rows=0, times=None, **CLOSED))
 
     assert (snapshot(recorder).execution_count, snapshot(recorder).batches) == (0, ())
 
@@ -81,7 +84,7 @@ def test_a_value_on_a_bound_belongs_to_its_bucket_and_one_above_all_to_the_last(
     recorder = Recorder()
 
     for rows in (8, 9, 1000):
-        recorder.batch(BatchReport(rows=rows, requests=1, padding_rows=0, times=AT_ONCE))
+        recorder.batch(BatchReport(rows=rows, requests=1, padding_rows=0, times=AT_ONCE, **CLOSED))
 
     histogram = snapshot(recorder).batch_rows
     counts = dict(zip((*histogram.bounds, "above"), histogram.counts, strict=True))
