@@ -32,11 +32,13 @@ class News:
 
     def clear(self) -> None:
         """Forget everything."""
-        self.arrived.clear()
-        self.gone.clear()
-        self.answered.clear()
-        self.freed.clear()
-        self.fleet = self.timer = False
+        if self.arrived:
+            self.arrived.clear()
+        else:
+            self.gone.clear()
+            self.answered.clear()
+            self.freed.clear()
+            self.fleet = self.timer = False
 
 
 NOTHING = News()

@@ -225,13 +225,14 @@ class Scheduler:
 
     def _apply(self, ordered: Sequence[Event], commands: list[Command]) -> None:
         news = self._news
-        kind = -1
+        appliers = self._appliers
+        last: type = Timer
         for event in ordered:
-            order = ORDER[type(event)] // 10
-            if order != kind and news:
+            now = type(event)
+            if now is not last and news and ORDER[now] // 10 != ORDER[last] // 10:
                 self._settle(commands)
-            kind = order
-            self._appliers[type(event)](event, commands)
+            last = now
+            appliers[now](event, commands)
         if news:
             self._settle(commands)
 
