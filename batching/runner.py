@@ -7,7 +7,7 @@ scheduler together: what arrives in the same turn is seen together, and a busy s
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 
 from batching.alarm import Alarm
 from batching.callers import Answer, BatchReport, Caller, Splitting
@@ -17,11 +17,22 @@ from batching.core.errors import DeadlineExceededError, PolicyError, ShuttingDow
 from batching.core.events import Arrived, BatchDone, Event, InstanceFree, InstanceJoined, Timer, Withdrawn
 from batching.core.scheduler import Scheduler
 from batching.core.statistics import SchedulerStatistics
+from batching.core.tickets import Sequence as TicketSequence
 from batching.ports import BatchResult, Instance
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
 Prepared = TypeVar("Prepared")
+
+
+class How(TypedDict, total=False):
+    """What else `Scheduler.reserve` takes."""
+
+    deadline_ns: int | None
+    priority: int
+    shape_key: Hashable
+    timeout_ns: int | None
+    sequence: TicketSequence | None
 
 
 class Reservation(Generic[Payload, Result]):
@@ -130,26 +141,16 @@ class Runner(Generic[Payload, Result]):
             for entry in self._entries.values():
                 entry.fail(ShuttingDownError())
 
-    def reserve(
-        self, rows: int, *, deadline_ns: int | None = None, priority: int = 0, shape_key: Hashable = None
-    ) -> Reservation[Payload, Result]:
-        """Admit a request; use the result as a context manager. Raises as `Scheduler.reserve`."""
-        return Reservation(self, self._admit(rows, deadline_ns, priority, shape_key))
+    def reserve(self, rows: int, **how: Unpack[How]) -> Reservation[Payload, Result]:
+        """Admit a request; use the result as a context manager. Arguments and errors as of `Scheduler.reserve`."""
+        return Reservation(self, self._admit(rows, how))
 
-    async def execute(
-        self,
-        payload: Payload,
-        rows: int,
-        *,
-        deadline_ns: int | None = None,
-        priority: int = 0,
-        shape_key: Hashable = None,
-    ) -> Answer[Result]:
+    async def execute(self, payload: Payload, rows: int, **how: Unpack[How]) -> Answer[Result]:
         """Admit, queue and wait in one step, for rows that are ready.
 
         Raises as `Scheduler.reserve` and `Reservation.execute`.
         """
-        return await self.wait_for_answer(self._admit(rows, deadline_ns, priority, shape_key), payload)
+        return await self.wait_for_answer(self._admit(rows, how), payload)
 
     async def drain(self) -> None:
         """Admit nothing more and wait until everything admitted has been answered."""
@@ -162,14 +163,13 @@ class Runner(Generic[Payload, Result]):
         """The scheduler's snapshot."""
         return self._scheduler.statistics()
 
-    def _admit(self, rows: int, deadline_ns: int | None, priority: int, shape_key: Hashable) -> int:
+    def _admit(self, rows: int, how: How) -> int:
         if self._loop is None:
             raise ShuttingDownError
-        ticket = self._scheduler.reserve(
-            rows, self._clock.now_ns(), deadline_ns=deadline_ns, priority=priority, shape_key=shape_key
-        )
-        self._entries[ticket] = Caller(self._loop.create_future(), rows, is_held=self._scheduler.preserves_ordering)
-        if deadline_ns is not None:
+        ticket = self._scheduler.reserve(rows, self._clock.now_ns(), **how)
+        is_held = self._scheduler.preserves_ordering
+        self._entries[ticket] = Caller(self._loop.create_future(), rows, is_held=is_held)
+        if how.get("deadline_ns") is not None:
             self._arm()
         return ticket
 

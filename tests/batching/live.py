@@ -112,6 +112,8 @@ async def ask(runner: Runner[object, object], arrival: Arrival) -> object:
         deadline_ns=None if arrival.patience_ns is None else now_ns + arrival.patience_ns,
         priority=arrival.priority,
         shape_key=arrival.shape_key,
+        timeout_ns=arrival.timeout_ns,
+        sequence=arrival.sequence,
     ) as reservation:
         async with asyncio.timeout(None if arrival.leaves_ns is None else arrival.leaves_ns / SECOND_NS):
             return await reservation.execute(arrival)

@@ -1,9 +1,11 @@
 """The live driver, in virtual time."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from batching.callers import Splitting
 from batching.clock import MILLISECOND_NS, SECOND_NS
 from batching.core.actions import Launch
 from batching.core.batches import CloseReason
@@ -372,3 +374,115 @@ def test_the_preparations_own_end_is_passed_on(failure):
                     return error
 
     assert in_virtual_time(scenario) is (failure or "row")
+
+
+class Halves:
+    """A policy that always fills a batch up with the first rows of the next request."""
+
+    queue_order = QueueOrder.ARRIVAL
+
+    def decide(self, view, news):
+        if not view.idle_slots or not len(view.queue):
+            return ()
+        count = rows = 0
+        for ticket in view.queue:
+            count += 1
+            if rows + ticket.rows > view.max_batch_rows:
+                return (Launch(count, CloseReason.SPLIT, rows_of_last=view.max_batch_rows - rows),)
+            rows += ticket.rows
+            if rows == view.max_batch_rows:
+                break
+        return (Launch(count, CloseReason.FULL),)
+
+    def wake_at_ns(self, view):
+        return None
+
+
+def split(loop, fails=lambda batch: False):
+    """A runner over lists of letters whose batches hold four of them; each result is the letter in upper case."""
+
+    class Shouting(SleepingInstance):
+        async def execute(self, batch):
+            result = await super().execute(batch)
+            if fails(batch):
+                raise ValueError("".join(letter for rows in batch for letter in rows))
+            return replace(result, results=[[letter.upper() for letter in rows] for rows in batch])
+
+    cutting = Splitting(
+        cut=lambda letters, first, rows: letters[first : first + rows],
+        join=lambda parts: [letter for part in parts for letter in part],
+    )
+    instance = Shouting(loop.clock, lambda _rows: SERVICE_NS)
+    scheduler = Scheduler(Halves(), Limits(max_batch_rows=4))
+    return Runner(scheduler, [instance], loop.clock, loop.create_alarm, splitting=cutting), instance
+
+
+def test_the_parts_of_a_cut_request_come_back_as_one_answer():
+    async def scenario(loop):
+        runner, instance = split(loop)
+        async with serving(runner) as callers:
+            tasks = [callers.create_task(runner.execute(list(word), len(word))) for word in ("abc", "defg", "h")]
+        return [task.result() for task in tasks], instance.batches
+
+    answers, batches = in_virtual_time(scenario)
+
+    assert batches == [[["a", "b", "c"], ["d"]], [["e", "f", "g"], ["h"]]]
+    assert ["".join(answer.result) for answer in answers] == ["ABC", "DEFG", "H"]
+    cut = answers[1]
+    assert cut.times.ended_ns - cut.times.started_ns == 2 * SERVICE_NS
+
+
+def test_a_part_that_fails_fails_its_request_and_spares_the_rest_of_it():
+    async def scenario(loop):
+        runner, instance = split(loop, fails=lambda batch: ["d"] in batch)
+        async with serving(runner) as callers:
+            tasks = [callers.create_task(attempt(runner, word)) for word in ("abc", "defg", "h")]
+        return [task.result() for task in tasks], instance.batches, runner.statistics()
+
+    async def attempt(runner, word):
+        try:
+            return "".join((await runner.execute(list(word), len(word))).result)
+        except ValueError as error:
+            return error
+
+    (first, cut, last), batches, statistics = in_virtual_time(scenario)
+
+    assert (str(first), str(cut), last) == ("abcd", "abcd", "H")
+    assert batches[1:] == [[["h"]]]
+    assert (statistics.waiting_requests, statistics.running_batches) == (0, 0)
+
+
+def test_answers_keep_their_order_when_asked_to():
+    async def scenario(loop):
+        def service_ns(rows):
+            return rows * SERVICE_NS
+
+        instances = [SleepingInstance(loop.clock, service_ns, f"i{number}") for number in range(2)]
+        scheduler = Scheduler(Greedy(max_requests=1), Limits(max_batch_rows=4), preserve_ordering=True)
+        runner = Runner(scheduler, instances, loop.clock, loop.create_alarm)
+        left = []
+
+        async def call(name, rows):
+            await ask(runner, arrival(name, rows=rows))
+            left.append((name, loop.clock.now_ns()))
+
+        async with serving(runner) as callers:
+            callers.create_task(call("slow", 4))
+            callers.create_task(call("fast", 1))
+        return left
+
+    assert in_virtual_time(scenario) == [("slow", 4 * SERVICE_NS), ("fast", 4 * SERVICE_NS)]
+
+
+def test_an_error_waits_for_its_turn_too():
+    async def scenario(loop):
+        instances = [SleepingInstance(loop.clock, lambda rows: rows * SERVICE_NS, f"i{number}") for number in range(2)]
+        scheduler = Scheduler(Greedy(max_requests=1), Limits(max_batch_rows=4), preserve_ordering=True)
+        runner = Runner(scheduler, instances, loop.clock, loop.create_alarm)
+        async with serving(runner) as callers:
+            callers.create_task(ask(runner, arrival("slow", rows=4)))
+            await asyncio.sleep(0.001)
+            broken = callers.create_task(_execute(runner, ValueError("broken")))
+        return str(broken.result()), loop.clock.now_ns()
+
+    assert in_virtual_time(scenario) == ("broken", 4 * SERVICE_NS)
