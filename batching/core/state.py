@@ -23,13 +23,9 @@ class State:
         self.can_abort = can_abort
         self.started: dict[int, Batch] = {}  # until the instance is free again
         self.has_parts = False  # a request was cut at some time
-        self._staged: dict[int, Batch] = {}  # in the order in which they were opened; none is empty
+        self.batches: Sequence[Batch] = ()  # those that have not started, in the order in which they were opened
+        self._staged: dict[int, Batch] = {}  # the same by id; none is empty
         self._next_part = -1
-
-    @property
-    def batches(self) -> Sequence[Batch]:
-        """Staged batches, oldest first."""
-        return tuple(self._staged.values())
 
     @property
     def running(self) -> Collection[Batch]:
@@ -70,6 +66,7 @@ class State:
         if instance is not None:
             self.workers.acquire(instance)
         self._staged[batch.id] = batch
+        self.batches = tuple(self._staged.values())
         return batch
 
     def take(self, count: int, batch: Batch, rows_of_last: int | None) -> list[Ticket]:
@@ -93,7 +90,8 @@ class State:
 
     def start(self, batch: Batch, instance: str | None) -> None:
         """Give a batch, staged or new, its slot and note that it runs."""
-        if self._staged.pop(batch.id, None) is None or batch.instance is None:
+        was_staged = self._forget_staged(batch)
+        if not was_staged or batch.instance is None:
             batch.instance = self.workers.acquire(instance).name
         batch.started_ns = self.now_ns
         if batch.sealed_ns is None:
@@ -174,5 +172,11 @@ class State:
         batch.rows = rows
 
     def _unstage(self, batch: Batch) -> None:
-        if self._staged.pop(batch.id, None) is not None and batch.instance is not None:
+        if self._forget_staged(batch) and batch.instance is not None:
             self.workers.unbind(batch.instance)
+
+    def _forget_staged(self, batch: Batch) -> bool:
+        if self._staged.pop(batch.id, None) is None:
+            return False
+        self.batches = tuple(self._staged.values())
+        return True

@@ -54,10 +54,17 @@ class Ticket:
         note: For the policy's own use.
     """
 
-    __slots__ = (
-        "admitted_ns", "arrival_ns", "deadline_ns", "first_row", "holder", "id", "is_answered", "is_delayed", "note",
-        "of", "parts", "place", "priority", "rows", "sequence", "shape_key", "taken_ns", "timeout_ns",
-    )  # fmt: skip
+    # Defaults of what most tickets never get, on the class: half the cost of making a ticket.
+    timeout_ns: int | None = None
+    sequence: Sequence | None = None
+    taken_ns = 0
+    holder: int | None = None
+    first_row = 0
+    of: Optional["Ticket"] = None  # noqa: UP045 - a string cannot be joined by |
+    parts: list["Ticket"] | None = None
+    is_delayed = False
+    is_answered = False
+    note: object = None
 
     def __init__(
         self,
@@ -72,17 +79,9 @@ class Ticket:
         self.rows = rows
         self.priority = priority
         self.deadline_ns = deadline_ns
-        self.timeout_ns: int | None = None
         self.shape_key = shape_key
-        self.sequence: Sequence | None = None
-        self.admitted_ns = self.arrival_ns = self.taken_ns = admitted_ns
+        self.admitted_ns = self.arrival_ns = admitted_ns
         self.place = Place.RESERVED
-        self.holder: int | None = None
-        self.first_row = 0
-        self.of: Optional[Ticket] = None  # noqa: UP045 - a string cannot be joined by |
-        self.parts: list[Ticket] | None = None
-        self.is_delayed = self.is_answered = False
-        self.note: object = None
 
     def cut(self, number: int, rows: int) -> "Ticket":
         """Cut the first `rows` rows off as a part of their own; this one keeps the rest."""

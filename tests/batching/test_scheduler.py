@@ -303,7 +303,7 @@ def test_a_policy_must_not_mix_shapes():
     tickets = [subject.reserve(1, 0, shape_key=shape) for shape in "pq"]
 
     with pytest.raises(PolicyError, match="mixes shapes"):
-        subject.handle(map(Arrived, tickets), 0)
+        subject.handle([Arrived(ticket) for ticket in tickets], 0)
 
 
 def test_a_policy_must_not_ask_to_be_woken_in_the_past():
