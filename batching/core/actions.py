@@ -5,7 +5,7 @@ batch that may grow, be merged, be bound to an instance and wait, until `StartBa
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from batching.core.batches import CloseReason
@@ -33,12 +33,17 @@ class Where(enum.Enum):
 
 
 class Launch(NamedTuple):
-    """Start requests on `instance`, or on the best idle one. `rows_of_last` cuts the last of them, see `Take`."""
+    """Start requests on `instance`, or on the best idle one. `rows_of_last` and `tickets` as in `Take`.
+
+    `slots`, in order of the members, is told to the driver: places in the batch that models of sequences rely on.
+    """
 
     requests: int
     reason: CloseReason
     instance: str | None = None
     rows_of_last: int | None = None
+    tickets: Sequence[Ticket] | None = None
+    slots: tuple[int, ...] | None = None
 
 
 class Take(NamedTuple):
@@ -46,7 +51,8 @@ class Take(NamedTuple):
 
     A new batch with an `instance` is bound to it and occupies one of its slots from now on ("collecting").
     `rows_of_last` takes only so many rows of the last request: the rest stays first in the queue. `reason` says why
-    the batch has its size as it is now; `Seal` and `StartBatch` may say otherwise.
+    the batch has its size as it is now; `Seal` and `StartBatch` may say otherwise. `tickets` chooses waiting requests,
+    `requests` many, in this order, instead of the first ones; none of them is cut.
     """
 
     requests: int
@@ -54,6 +60,7 @@ class Take(NamedTuple):
     instance: str | None = None
     rows_of_last: int | None = None
     reason: CloseReason | None = None
+    tickets: Sequence[Ticket] | None = None
 
 
 class Merge(NamedTuple):
@@ -73,12 +80,13 @@ class Seal(NamedTuple):
 class StartBatch(NamedTuple):
     """Start a batch on the instance that it is bound to, else on `instance`, else on the best idle one.
 
-    Seals it if need be; `reason` then says why it has this size.
+    Seals it if need be; `reason` then says why it has this size. `slots` as in `Launch`.
     """
 
     batch: int
     reason: CloseReason | None = None
     instance: str | None = None
+    slots: tuple[int, ...] | None = None
 
 
 class Drop(NamedTuple):

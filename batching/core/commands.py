@@ -26,6 +26,8 @@ class Start(NamedTuple):
         sealed_ns: When it was closed.
         parts: If a member is only a part of its request: the rows of every member. A request whose parts run in
             several batches is answered when the last of them has ended.
+        slots: For models of sequences: the place of every member in the executed batch, ascending; the places up to
+            the last one that are not named are to be filled with rows that are not ready.
     """
 
     batch: int
@@ -36,6 +38,7 @@ class Start(NamedTuple):
     opened_ns: int = 0
     sealed_ns: int = 0
     parts: tuple[Part, ...] | None = None
+    slots: tuple[int, ...] | None = None
 
 
 class Expire(NamedTuple):

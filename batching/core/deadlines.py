@@ -23,7 +23,7 @@ class Deadlines:
     def nearest_ns(self) -> int | None:
         """The nearest deadline of a ticket that is still here."""
         heap = self._heap
-        while heap and heap[0][2].place is Place.GONE:
+        while heap and _is_over(heap[0][2]):
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
@@ -36,6 +36,10 @@ class Deadlines:
 
     def _compact(self) -> None:
         """Drop what is gone; the next time when the rest has doubled, so that the cost per ticket is constant."""
-        self._heap = [entry for entry in self._heap if entry[2].place is not Place.GONE]
+        self._heap = [entry for entry in self._heap if not _is_over(entry[2])]
         heapq.heapify(self._heap)
         self._compact_at = max(64, 2 * len(self._heap))
+
+
+def _is_over(ticket: Ticket) -> bool:
+    return ticket.place is Place.GONE or ticket.is_answered

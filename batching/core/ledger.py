@@ -121,6 +121,12 @@ class Ledger:
         request.is_answered = True
         del self.tickets[request.id]
 
+    def bury(self, ticket: Ticket) -> None:
+        """Take a ticket out that was answered while it kept its place."""
+        self._state.remove(ticket)
+        self._leave_pending(ticket)
+        ticket.place = Place.GONE
+
     def _leave_pending(self, ticket: Ticket) -> None:
         self._pending_rows -= ticket.rows
         if ticket.of is None:

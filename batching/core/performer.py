@@ -55,9 +55,9 @@ class Performer:
 
     def _launch(self, action: Launch, commands: list[Command]) -> None:
         batch = self._state.new_batch()
-        self._fill(batch, action.requests, action.rows_of_last)
+        self._fill(batch, action)
         batch.reason = action.reason
-        self._start(batch, action.instance, commands)
+        self._start(batch, action.instance, action.slots, commands)
 
     def _take(self, action: Take, _commands: list[Command]) -> None:
         state = self._state
@@ -67,12 +67,15 @@ class Performer:
             batch = state.staged(action.into)
         else:
             raise PolicyError(f"batch {action.into} is open already: only a new one can be bound to an instance")
-        self._fill(batch, action.requests, action.rows_of_last)
+        self._fill(batch, action)
         if action.reason is not None:
             batch.reason = action.reason
 
-    def _fill(self, batch: Batch, count: int, rows_of_last: int | None) -> None:
-        taken = self._state.take(count, batch, rows_of_last)
+    def _fill(self, batch: Batch, action: Launch | Take) -> None:
+        if action.tickets is None:
+            taken = self._state.take(action.requests, batch, action.rows_of_last)
+        else:
+            taken = self._state.take_chosen(action.tickets, batch)
         if self._ledger.order is not None:
             for ticket in taken:
                 self._ledger.order.take(ticket.of or ticket)
@@ -91,20 +94,24 @@ class Performer:
         batch = self._state.staged(action.batch)
         if action.reason is not None:
             batch.reason = action.reason
-        self._start(batch, action.instance, commands)
+        self._start(batch, action.instance, action.slots, commands)
 
-    def _start(self, batch: Batch, instance: str | None, commands: list[Command]) -> None:
+    def _start(
+        self, batch: Batch, instance: str | None, slots: tuple[int, ...] | None, commands: list[Command]
+    ) -> None:
         state, ledger = self._state, self._ledger
         if self._has_dead:
             self._bury(batch)
             if not batch.tickets:
                 state.dissolve(batch)
                 return
+        if slots is not None and len(slots) != len(batch.tickets):
+            raise PolicyError(f"{len(slots)} slots are given for the {len(batch.tickets)} members of batch {batch.id}")
         state.start(batch, instance)
         for ticket in batch.tickets:
             ledger.start(ticket)
         self.close_reasons[batch.reason.value] += 1
-        commands.append(_start_command(batch, has_parts=state.has_parts))
+        commands.append(_start_command(batch, slots, has_parts=state.has_parts))
 
     def _bury(self, batch: Batch) -> None:
         """Leave out who was answered while keeping its place."""
@@ -148,7 +155,7 @@ class Performer:
 _DROPPABLE = frozenset({Place.WAITING, Place.STAGED})
 
 
-def _start_command(batch: Batch, *, has_parts: bool) -> Start:
+def _start_command(batch: Batch, slots: tuple[int, ...] | None, *, has_parts: bool) -> Start:
     tickets = batch.tickets
     parts = None
     if has_parts and any(ticket.of is not None or ticket.first_row for ticket in tickets):
@@ -162,4 +169,5 @@ def _start_command(batch: Batch, *, has_parts: bool) -> Start:
         batch.opened_ns,
         batch.sealed_ns or 0,
         parts,
+        slots,
     )

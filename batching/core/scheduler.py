@@ -38,6 +38,7 @@ from batching.core.state import State
 from batching.core.statistics import SchedulerStatistics
 from batching.core.tickets import Place
 from batching.core.tickets import Sequence as TicketSequence
+from batching.core.workers import Gate
 
 _MOST_ROUNDS = 100_000  # of one fix-point; a policy that needs more turns in circles
 
@@ -151,6 +152,23 @@ class Scheduler:
         else:
             self._handle_any(events, commands, is_due=is_due)
         self._set_wake_up()
+        return commands
+
+    def share(self, gate: Gate) -> State:
+        """Let the policy see only the idle slots that a gate shows. Returns the state, to look at."""
+        self._state.workers.gate = gate
+        self._state.workers.show()
+        return self._state
+
+    def offer(self, now_ns: int) -> list[Command]:
+        """Ask the policy again after `share`'s gate has shown another slot, at a time that `handle` has seen."""
+        earlier_ns = self.wake_at_ns
+        self._state.now_ns = now_ns
+        commands: list[Command] = []
+        self._settle(commands)
+        self._set_wake_up()
+        if earlier_ns is not None and (self.wake_at_ns is None or earlier_ns < self.wake_at_ns):
+            self.wake_at_ns = earlier_ns
         return commands
 
     def close(self) -> None:
@@ -295,7 +313,10 @@ class Scheduler:
         largest = state.max_batch_rows
         state.requeue_staged([batch for batch in state.batches if batch.rows > largest])
         for ticket in [ticket for ticket in state.queue if ticket.rows > largest]:
-            self._performer.refuse(ticket.of or ticket, RefusalReason.TOO_MANY_ROWS, commands)
+            if ticket.is_answered:
+                self._ledger.bury(ticket)
+            else:
+                self._performer.refuse(ticket.of or ticket, RefusalReason.TOO_MANY_ROWS, commands)
 
     def _on_reconfigured(self, event: Reconfigured, _commands: list[Command]) -> None:
         self._policy = event.policy

@@ -81,6 +81,19 @@ class State:
         self._put(taken, batch)
         return taken
 
+    def take_chosen(self, tickets: Sequence[Ticket], batch: Batch) -> Sequence[Ticket]:
+        """Move these waiting tickets into a batch, staged or not. Returns them."""
+        if not tickets or len({ticket.id for ticket in tickets}) < len(tickets):
+            raise PolicyError(f"cannot take {len(tickets)} chosen requests: there are none, or one comes twice")
+        if batch.sealed_ns is not None:
+            raise PolicyError(f"batch {batch.id} is sealed")
+        for ticket in tickets:
+            if ticket.place is not Place.WAITING:
+                raise PolicyError(f"ticket {ticket.id} cannot be taken: it is {ticket.place.value}")
+            self.queue.remove(ticket)
+        self._put(tickets, batch)
+        return tickets
+
     def merge(self, into: Batch, source: Batch) -> None:
         """Append all tickets of one staged batch to another."""
         if into is source:

@@ -1,6 +1,8 @@
 """Which instances exist and which of them can take a batch."""
 
 from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
 
 from batching.core.errors import PolicyError
 
@@ -12,22 +14,39 @@ class Worker:
         name: Unique within the scheduler.
         device: Where it runs; load is balanced over devices.
         slots: Batches that it can hold at once.
-        busy: Slots that are running or collecting.
+        busy: Slots that are running or collecting, or held back.
+        held: Idle slots that a gate hides.
         max_rows: The largest batch that it takes.
         idle_since_ns: When it last ended a batch, or joined.
     """
 
-    __slots__ = ("busy", "device", "idle_since_ns", "is_leaving", "max_rows", "name", "releases", "slots")
+    __slots__ = ("busy", "device", "held", "idle_since_ns", "is_leaving", "max_rows", "name", "releases", "slots")
 
     def __init__(self, name: str, device: str, slots: int, max_rows: int, now_ns: int) -> None:
         self.name = name
         self.device = device
         self.slots = slots
-        self.busy = 0
+        self.busy = self.held = 0
         self.max_rows = max_rows
         self.idle_since_ns = now_ns
         self.releases = 0  # sequence number of its last release
         self.is_leaving = False
+
+
+class Gate(Protocol):
+    """Decides which idle slots can be seen, on devices that other schedulers use as well."""
+
+    def shown(self, workers: Sequence[Worker]) -> Sequence[int]:
+        """How many idle slots of each instance may be taken now."""
+        ...
+
+    def taken(self, device: str) -> None:
+        """A slot is in use."""
+        ...
+
+    def returned(self, device: str) -> None:
+        """A slot is not in use any more."""
+        ...
 
 
 class Workers:
@@ -41,6 +60,7 @@ class Workers:
         self.idle_slots = 0
         self.max_batch_rows = max_batch_rows  # what every instance takes
         self.staying: tuple[Worker, ...] = ()
+        self.gate: Gate | None = None
         self._limit_rows = max_batch_rows
         self._workers: dict[str, Worker] = {}
         self._device_busy: Counter[str] = Counter()
@@ -53,6 +73,7 @@ class Workers:
         self._workers[name] = Worker(name, device, slots, max_rows or self._limit_rows, now_ns)
         self.idle_slots += slots
         self._recount()
+        self.show()
 
     def leave(self, name: str) -> bool:
         """Give an instance no more batches; it is forgotten when its last one has ended."""
@@ -61,8 +82,10 @@ class Workers:
             return False
         worker.is_leaving = True
         self.idle_slots -= worker.slots - worker.busy
+        worker.busy, worker.held = worker.busy - worker.held, 0
         self._forget_if_gone(worker)
         self._recount()
+        self.show()
         return True
 
     def change_cap(self, name: str, max_rows: int) -> bool:
@@ -82,6 +105,9 @@ class Workers:
         worker.busy += 1
         self._device_busy[worker.device] += 1
         self.idle_slots -= 1
+        if self.gate is not None:
+            self.gate.taken(worker.device)
+            self.show()
         return worker
 
     def release(self, name: str, now_ns: int) -> int:
@@ -97,6 +123,19 @@ class Workers:
         """Give the slot of a batch back that was never started."""
         self._give_back(self._workers[name])
 
+    def show(self) -> None:
+        """Let the gate say anew which idle slots can be seen; the others look busy."""
+        if self.gate is None:
+            return
+        for worker in self.staying:
+            worker.busy -= worker.held
+            worker.held = 0
+        shown = self.gate.shown(self.staying)
+        for worker, slots in zip(self.staying, shown, strict=True):
+            worker.held = worker.slots - worker.busy - slots
+            worker.busy += worker.held
+        self.idle_slots = sum(shown)
+
     def _give_back(self, worker: Worker) -> None:
         worker.busy -= 1
         self._device_busy[worker.device] -= 1
@@ -104,6 +143,9 @@ class Workers:
             self._forget_if_gone(worker)
         else:
             self.idle_slots += 1
+        if self.gate is not None:
+            self.gate.returned(worker.device)
+            self.show()
 
     def _best(self) -> Worker:
         if len(self.staying) == 1:

@@ -229,6 +229,24 @@ def test_a_batch_of_the_dead_does_not_start():
     assert tickets_of(bench.do(Launch(1, EAGER))) == [(late_comer,)]
 
 
+def test_the_deadline_of_who_was_answered_in_place_means_nothing_any_more():
+    bench = Bench()
+    bench.arrive(deadline_ns=100)
+    bench.do(lambda view: (Drop(list(view.queue), LATE, keeps_place=True),))
+    bench.now_ns = 200
+
+    assert bench.handle(Timer()) == []
+
+
+def test_who_was_answered_in_place_and_is_too_large_for_a_lowered_cap_just_leaves():
+    bench = Bench()
+    bench.arrive(5)
+    bench.do(lambda view: (Drop(list(view.queue), LATE, keeps_place=True),))
+
+    assert bench.handle(CapChanged("i0", 3)) == []
+    assert bench.scheduler.statistics().waiting_rows == 0
+
+
 def test_what_runs_cannot_be_dropped():
     bench = Bench()
     bench.arrive()
