@@ -9,17 +9,19 @@ import numpy as np
 from backends.errors import BackendError
 from backends.pool import InstancePool
 from batching.alarm import Alarm
-from batching.callers import Answer
+from batching.callers import Answer, Splitting
 from batching.clock import Clock
-from batching.core.errors import BatchingError, DeadlineExceededError, TooManyRowsError
-from batching.core.limits import Limits
-from batching.core.policy import Policy
-from batching.core.scheduler import Scheduler
-from batching.policies.greedy import Greedy
-from batching.policies.triton import TritonPrefetch, TritonSettings
-from batching.runner import Reservation, Runner
+from batching.core.errors import (
+    BatchingError,
+    DeadlineExceededError,
+    HopelessError,
+    OverloadedError,
+    TooManyRowsError,
+)
+from batching.runner import How, Reservation, Runner
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
+from gateway.policies import create_scheduler, priority_level
 from gateway.recorder import Recorder
 from models.inference import Tensors, Timing
 from models.preprocessing import Preprocessing
@@ -59,34 +61,36 @@ class Served:
         # that small requests get their turn in between.
         self._chunks_at_once = 1 + len(pool.instances)
         self.runner: Runner[Tensors, Tensors] = Runner(
-            Scheduler(create_policy(spec), create_limits(spec)),
+            create_scheduler(spec),
             pool.instances,
             clock,
             create_alarm,
             self._recorder.batch,
+            Splitting(cut=_cut, join=_concatenate),
         )
 
-    async def infer(self, inputs: Tensors, rows: int, timeout_ns: int | None) -> tuple[Tensors, Timing]:
+    async def infer(
+        self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int = 0
+    ) -> tuple[Tensors, Timing]:
         """Run ready tensors; a request above the largest batch is cut into chunks if the model says so."""
         started_ns = self._clock.now_ns()
         try:
-            deadline_ns = self._deadline_ns(started_ns, timeout_ns)
+            how = self._how(started_ns, timeout_ns, priority)
+            how["shape_key"] = self._shape_key(inputs)
             if rows <= self.spec.largest_batch_rows:
-                answers: Answers = (
-                    await self.runner.execute(inputs, rows, deadline_ns=deadline_ns, shape_key=self._shape_key(inputs)),
-                )
+                answers: Answers = (await self.runner.execute(inputs, rows, **how),)
             else:
-                answers = await self._infer_chunks(inputs, rows, deadline_ns)
+                answers = await self._infer_chunks(inputs, rows, how)
         except BaseException as error:
             self._count_failure(error, started_ns)
             raise
-        return _join(answers), self._succeed(rows, answers, started_ns)
+        return _concatenate([answer.result for answer in answers]), self._succeed(rows, answers, started_ns)
 
     async def infer_image(self, image: bytes, how: Preprocessing, timeout_ns: int | None) -> tuple[Tensors, Timing]:
         """Admit, decode and run one encoded image as a row of the only input. Raises ImageError for a bad one."""
         started_ns = self._clock.now_ns()
         try:
-            with self.runner.reserve(1, deadline_ns=self._deadline_ns(started_ns, timeout_ns)) as reservation:
+            with self.runner.reserve(1, **self._how(started_ns, timeout_ns)) as reservation:
                 row = await reservation.prepare(self._decoder.decode(image, how))
                 decode_ns = self._clock.now_ns() - started_ns
                 answer = await reservation.execute({self.spec.inputs[0].name: row[np.newaxis]})
@@ -99,13 +103,11 @@ class Served:
         """A snapshot."""
         return self._recorder.snapshot(self.spec.name, self.spec.version, self.runner.statistics())
 
-    async def _infer_chunks(self, inputs: Tensors, rows: int, deadline_ns: int) -> Answers:
+    async def _infer_chunks(self, inputs: Tensors, rows: int, how: How) -> Answers:
         """Admit all chunks or none; execute a few at a time, in order; the first error ends the others."""
         self._check_oversize(rows)
         size = self.spec.largest_batch_rows
-        chunks = [
-            {name: tensor[start : start + size] for name, tensor in inputs.items()} for start in range(0, rows, size)
-        ]
+        chunks = [_cut(inputs, start, size) for start in range(0, rows, size)]
         turn = asyncio.Semaphore(self._chunks_at_once)
 
         async def execute(reservation: Reservation[Tensors, Tensors], chunk: Tensors) -> Answer[Tensors]:
@@ -113,11 +115,8 @@ class Served:
                 return await reservation.execute(chunk)
 
         with ExitStack() as stack:
-            key = self._shape_key(inputs)
             reservations = [
-                stack.enter_context(
-                    self.runner.reserve(min(size, rows - start), deadline_ns=deadline_ns, shape_key=key)
-                )
+                stack.enter_context(self.runner.reserve(min(size, rows - start), **how))
                 for start in range(0, rows, size)
             ]
             try:
@@ -136,8 +135,12 @@ class Served:
         if rows > self.spec.batching.max_queue_rows:
             raise TooManyRowsError(rows=rows, limit_rows=self.spec.batching.max_queue_rows)
 
-    def _deadline_ns(self, started_ns: int, timeout_ns: int | None) -> int:
-        return started_ns + (self._default_timeout_ns if timeout_ns is None else timeout_ns)
+    def _how(self, started_ns: int, timeout_ns: int | None, priority: int = 0) -> How:
+        return {
+            "deadline_ns": started_ns + (self._default_timeout_ns if timeout_ns is None else timeout_ns),
+            "priority": priority_level(self.spec, priority),
+            "timeout_ns": timeout_ns,
+        }
 
     def _shape_key(self, inputs: Tensors) -> Hashable:
         """What must agree within a batch; nothing for a model whose rows all have one shape."""
@@ -160,7 +163,7 @@ class Served:
     def _count_failure(self, error: BaseException, started_ns: int) -> None:
         """Requests that were never admitted are the scheduler's refusals and not counted here, as in Triton."""
         match error:
-            case DeadlineExceededError(admitted=True):
+            case DeadlineExceededError(admitted=True) | HopelessError() | OverloadedError():
                 reason = "REJECTED"
             case BatchingError():
                 return
@@ -173,36 +176,12 @@ class Served:
         self._recorder.failure(reason, self._clock.now_ns() - started_ns)
 
 
-def create_policy(spec: ModelSpec) -> Policy:
-    """The policy that the model's configuration names."""
-    batching = spec.batching
-    match batching.policy:
-        case "triton":
-            settings = TritonSettings(
-                preferred_batch_size=batching.preferred_rows,
-                max_queue_delay_ns=batching.max_delay_ns,
-                check_shapes=any(tensor.has_variable_dims for tensor in spec.inputs),
-            )
-            return TritonPrefetch(settings, spec.largest_batch_rows)
-        case "greedy":
-            return Greedy()
-        case "single":
-            return Greedy(max_requests=1)
-        case unknown:
-            raise ValueError(f"policy {unknown!r} of model '{spec.name}' is not one of greedy, single, triton")
+def _cut(inputs: Tensors, first_row: int, rows: int) -> Tensors:
+    return {name: tensor[first_row : first_row + rows] for name, tensor in inputs.items()}
 
 
-def create_limits(spec: ModelSpec) -> Limits:
-    """The scheduler's limits, from the model's configuration."""
-    return Limits(
-        max_batch_rows=spec.largest_batch_rows,
-        max_requests=spec.batching.max_queue_requests,
-        max_rows=spec.batching.max_queue_rows,
-    )
-
-
-def _join(answers: Answers) -> Tensors:
-    """The outputs of one request, from its chunks in order."""
-    if len(answers) == 1:
-        return answers[0].result
-    return {name: np.concatenate([answer.result[name] for answer in answers]) for name in answers[0].result}
+def _concatenate(parts: Sequence[Tensors]) -> Tensors:
+    """The outputs of one request, from those of its parts in order."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

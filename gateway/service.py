@@ -60,7 +60,7 @@ class InferenceService:
         """See `Engine`."""
         served = self._find(request.model, request.version)
         rows = validate(served.spec, request.inputs, request.outputs)
-        outputs, timing = await served.infer(request.inputs, rows, request.timeout_ns)
+        outputs, timing = await served.infer(request.inputs, rows, request.timeout_ns, request.priority)
         names = request.outputs or tuple(tensor.name for tensor in served.spec.outputs)
         return InferResponse(
             model=request.model,

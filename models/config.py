@@ -23,8 +23,6 @@ from models.spec import BatchingSpec, DeviceKind, InstanceGroup, ModelSpec
 from models.tensors import DataType, TensorSpec
 from models.text_files import file_inside, read_labels
 
-_NS_PER_US = 1_000
-
 
 def check_for_all_versions(text: ConfigText, model: str) -> None:
     """Check what does not depend on a version's files.
@@ -120,7 +118,7 @@ def _spec(text: ConfigText, side: SideFile, directory: Path, version: int, file:
         inputs=inputs,
         outputs=outputs,
         instance_groups=tuple(_group(group) for group in config.instance_group),
-        batching=side.batching(_batching(config), config.max_batch_size),
+        batching=side.batching(_batching(text), config.max_batch_size),
         preprocessing=side.preprocessing(inputs),
         scores=_scores(side, outputs),
         file=file,
@@ -165,14 +163,33 @@ def _group(group: Any) -> InstanceGroup:
     return InstanceGroup(name=group.name, kind=kind, count=group.count, gpus=tuple(group.gpus))
 
 
-def _batching(config: ModelConfig) -> BatchingSpec:
+def _batching(text: ConfigText) -> BatchingSpec:
+    """Triton's batcher if the file asks for dynamic batching; that completion adds it as Triton does is no wish."""
+    config = text.message
     if config.max_batch_size == 0:
         return BatchingSpec(policy="single")
-    if not config.HasField("dynamic_batching"):
-        return BatchingSpec(policy="greedy")
+    if not text.lines.mentions("dynamic_batching"):
+        return BatchingSpec()
     batching = config.dynamic_batching
-    return BatchingSpec(
-        policy="triton",
-        preferred_rows=tuple(sorted(set(batching.preferred_batch_size))),
-        max_delay_ns=batching.max_queue_delay_microseconds * _NS_PER_US,
-    )
+    parameters: dict[str, object] = {
+        "preferred_batch_size": tuple(sorted(set(batching.preferred_batch_size))),
+        "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
+        "preserve_ordering": batching.preserve_ordering,
+        "priority_levels": batching.priority_levels,
+        "default_priority_level": batching.default_priority_level,
+        "default_queue_policy": _queue_policy(batching.default_queue_policy),
+        "priority_queue_policy": {
+            level: policy
+            for level, message in sorted(batching.priority_queue_policy.items())
+            if (policy := _queue_policy(message))
+        },
+    }
+    return BatchingSpec(policy="triton", parameters={name: value for name, value in parameters.items() if value})
+
+
+def _queue_policy(message: Any) -> dict[str, object]:
+    """What is set; Triton's zeros mean unset."""
+    fields = {field.name: value for field, value in message.ListFields()}
+    if fields:
+        fields["timeout_action"] = enum_word(message, "timeout_action")
+    return fields

@@ -1,6 +1,6 @@
 """Values of a config.pbtxt that cannot be: each refused with its line, what was found and what was expected."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from models.pbtxt import ConfigText, enum_word
@@ -113,6 +113,40 @@ def check_dynamic_batching(text: ConfigText) -> None:
     if batching.max_queue_delay_microseconds > _MAX_DELAY_US:
         path, found = "dynamic_batching.max_queue_delay_microseconds", str(batching.max_queue_delay_microseconds)
         raise text.lines.error(path, found=found, expected=f"at most {_MAX_DELAY_US} (one hour)")
+    for field, found, expected in _problems_of_levels(batching):
+        raise text.lines.error(f"dynamic_batching.{field}", found=found, expected=expected)
+
+
+def _problems_of_levels(batching: Any) -> Iterator[tuple[str, str, str]]:
+    """Triton's own rules (`ValidateModelConfig`)."""
+    levels = batching.priority_levels
+    default = batching.default_priority_level
+    if levels and not 1 <= default <= levels:
+        yield "default_priority_level", str(default), f"a level from 1 to priority_levels, {levels}"
+    if default and not levels:
+        yield "default_priority_level", f"{default} without priority_levels", "priority_levels, or no default level"
+    for index, level in enumerate(batching.priority_queue_policy):
+        if not 1 <= level <= levels:
+            expected = f"a level from 1 to priority_levels, {levels}" if levels else "no levels without priority_levels"
+            yield f"priority_queue_policy[{index}]", f"level {level}", expected
+    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
+    if any(policy.default_timeout_microseconds > _MAX_DELAY_US for policy in policies):
+        yield "default_queue_policy", "a timeout of more than one hour", f"at most {_MAX_DELAY_US} microseconds"
+    if batching.preserve_ordering:
+        yield from _problems_of_ordering(levels, policies)
+
+
+def _problems_of_ordering(levels: int, policies: Sequence[Any]) -> Iterator[tuple[str, str, str]]:
+    if levels > 1:
+        yield (
+            "preserve_ordering",
+            f"true with {levels} priority levels",
+            "at most one level, or preserve_ordering false",
+        )
+    for policy in policies:
+        if enum_word(policy, "timeout_action") == "DELAY" and policy.default_timeout_microseconds:
+            found = "true with a queue policy that delays"
+            yield "preserve_ordering", found, "timeout_action REJECT, or preserve_ordering false"
 
 
 def check_instance_groups(text: ConfigText) -> None:

@@ -33,7 +33,6 @@ def _unsupported(config: ModelConfig) -> Iterator[Refusal]:
     if config.HasField("model_operations"):
         yield "model_operations", "operator libraries", "loading custom operators"
     yield from _of_tensors(config)
-    yield from _of_dynamic_batching(config)
     yield from _of_instance_groups(config)
 
 
@@ -55,20 +54,6 @@ _TENSOR_FLAGS = {
     "is_shape_tensor": "a shape tensor (of TensorRT)",
     "is_non_linear_format_io": "a non-linear tensor format (of TensorRT)",
 }
-
-
-def _of_dynamic_batching(config: ModelConfig) -> Iterator[Refusal]:
-    batching = config.dynamic_batching
-    for field in ("priority_levels", "default_priority_level"):
-        if getattr(batching, field):
-            yield f"dynamic_batching.{field}", str(getattr(batching, field)), "a priority level"
-    if batching.preserve_ordering:
-        yield "dynamic_batching.preserve_ordering", "true", "ordering of responses"
-    for field, _ in batching.default_queue_policy.ListFields():
-        feature = "a queue policy in config.pbtxt (shoal.toml has [batching] max_queue_requests)"
-        yield f"dynamic_batching.default_queue_policy.{field.name}", "a queue policy", feature
-    if any(policy.ListFields() for policy in batching.priority_queue_policy.values()):
-        yield "dynamic_batching.priority_queue_policy", "a queue policy", "a queue policy by priority"
 
 
 def _of_instance_groups(config: ModelConfig) -> Iterator[Refusal]:

@@ -8,11 +8,16 @@
     name = "logits"                  # the labelled output; needed when the model has several
 
     [batching]
-    policy = "greedy"                # or "triton", "single"
+    policy = "torchserve"            # or another profile; docs/policies.md
+    faithful = false                 # the original's lateness with timeouts
     max_queue_requests = 1024
     max_queue_rows = 4096
     oversize = "split"               # or "refuse"
     allowed_batch_sizes = [1, 2, 4, 8]
+
+    [batching.parameters]            # of the policy, under their original names
+    batch_size = 8
+    max_batch_delay_ms = 5
 
     [preprocessing]                  # see models.preprocessing
     resize = 256
@@ -27,7 +32,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from models.config_lines import TOP_LEVEL, ConfigLines
 from models.errors import ConfigError
@@ -51,7 +56,9 @@ class _Table(BaseModel):
 class BatchingTable(_Table):
     """``[batching]``: each value given here replaces the one that config.pbtxt leads to."""
 
-    policy: Literal["greedy", "triton", "single"] | None = None
+    policy: Annotated[str, Field(min_length=1)] | None = None
+    faithful: bool = False
+    parameters: dict[str, JsonValue] = Field(default_factory=dict)
     max_queue_requests: _Count | None = None
     max_queue_rows: _Count | None = None
     oversize: Literal["refuse", "split"] | None = None
@@ -98,10 +105,13 @@ class SideFile:
         self._check_policy(table.policy, max_batch_rows)
         self._check_allowed_sizes(table.allowed_batch_sizes, max_batch_rows)
         policy = table.policy or base.policy
+        inherited = base.parameters if policy == base.policy else {}
         return replace(
             base,
             policy=policy,
-            preferred_rows=base.preferred_rows or ((max_batch_rows,) if policy == "triton" else ()),
+            parameters={**inherited, **table.parameters},
+            parameter_lines={name: self.lines.line_of(f"batching.parameters.{name}") or 1 for name in table.parameters},
+            faithful=table.faithful,
             max_queue_requests=table.max_queue_requests or base.max_queue_requests,
             max_queue_rows=table.max_queue_rows or base.max_queue_rows,
             oversize=Oversize(table.oversize) if table.oversize else base.oversize,

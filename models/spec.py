@@ -38,9 +38,10 @@ class BatchingSpec:
     """How requests of this version are batched.
 
     Attributes:
-        policy: Name of the policy profile: ``greedy``, ``triton``, or ``single`` (one request at a time).
-        preferred_rows: Preferred batch sizes, ascending; empty means the largest batch only.
-        max_delay_ns: How long the oldest request may wait for a fuller batch.
+        policy: Name of the policy profile, e.g. ``shoal``, ``triton``, or ``single`` (one request at a time).
+        parameters: The profile's parameters under their original names; what is missing has the original's default.
+        parameter_lines: Where shoal.toml gives them, for messages.
+        faithful: Keep the original server's lateness with timeouts, instead of answering everybody on time.
         max_queue_requests: Requests that may wait or be decoded at once.
         max_queue_rows: Rows that may wait or be decoded at once.
         oversize: What happens to requests above the largest batch.
@@ -48,9 +49,10 @@ class BatchingSpec:
             means every size.
     """
 
-    policy: str = "greedy"
-    preferred_rows: tuple[int, ...] = ()
-    max_delay_ns: int = 0
+    policy: str = "shoal"
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    parameter_lines: Mapping[str, int] = field(default_factory=dict, compare=False)
+    faithful: bool = False
     max_queue_requests: int = 1024
     max_queue_rows: int = 4096
     oversize: Oversize = Oversize.REFUSE

@@ -127,6 +127,10 @@ def rows(*values: float, model: str = "echo", **more: Any) -> InferRequest:
     return InferRequest(model=model, inputs={"x": np.array([[value, value] for value in values], np.float32)}, **more)
 
 
+def values(response) -> list[float]:
+    return response.outputs["y"][:, 0].tolist()
+
+
 def images(*data: Any, model: str | None = None, **more: Any) -> ClassifyRequest:
     return ClassifyRequest(model=model, images=data, **more)
 

@@ -141,7 +141,7 @@ async def test_models_lists_the_ready_and_the_others() -> None:
         "versions": ["1"],
         "ready": True,
         "backend": "fake",
-        "policy": "greedy",
+        "policy": "shoal",
         "max_batch_size": 8,
         "instances": 1,
         "classifies_images": False,

@@ -79,7 +79,7 @@ def test_models_are_listed_with_those_that_are_not_ready(url: str) -> None:
 
     assert [cell.strip() for cell in lines["scalar"].split("│")[1:4]] == ["scalar", "-", "no"]
     assert [cell.strip() for cell in lines["cls"].split("│")[1:9]] == [
-        "cls", "1", "yes", "fake", "greedy", "8", "1", "no",
+        "cls", "1", "yes", "fake", "shoal", "8", "1", "no",
     ]  # fmt: skip
 
 

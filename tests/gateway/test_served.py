@@ -8,15 +8,10 @@ import pytest
 
 from backends.errors import ExecutionError
 from batching.core.errors import DeadlineExceededError, QueueFullError, TooManyRowsError
-from gateway.served import create_limits, create_policy
 from gateway.service import InferenceService
 from models.errors import InvalidRequestError
-from models.spec import BatchingSpec, Oversize
-from tests.gateway.serving import POISON, Gate, echo, images, mirror, one_turn, rows, serving
-
-
-def values(response) -> list[float]:
-    return response.outputs["y"][:, 0].tolist()
+from models.spec import Oversize
+from tests.gateway.serving import POISON, Gate, echo, images, mirror, one_turn, rows, serving, values
 
 
 def counters(service: InferenceService):
@@ -163,25 +158,6 @@ async def test_a_defect_is_counted_apart() -> None:
             await service.classify(images(b"1"))
 
         assert counters(service).failures["OTHER"] == 1
-
-
-@pytest.mark.parametrize("policy", ["greedy", "triton", "single"])
-async def test_every_policy_answers(policy: str) -> None:
-    async with serving(echo(policy=policy, preferred_rows=(4,))) as service:
-        assert values(await service.infer(rows(7))) == [7]
-
-
-def test_an_unknown_policy_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="policy 'magic' of model 'echo' is not one of greedy, single, triton"):
-        create_policy(echo(policy="magic"))
-
-
-def test_the_limits_are_those_of_the_configuration() -> None:
-    spec = replace(echo(max_batch_rows=8), batching=BatchingSpec(max_queue_requests=3, max_queue_rows=9))
-
-    limits = create_limits(spec)
-
-    assert (limits.max_batch_rows, limits.max_requests, limits.max_rows) == (8, 3, 9)
 
 
 async def test_a_failed_chunk_leaves_its_caller_uncancelled() -> None:

@@ -35,7 +35,9 @@ def test_a_normal_config_becomes_plain_values(tmp_path: Path) -> None:
         TensorSpec(name="s", data_type=DataType.BYTES, dims=(1,), optional=True),
     )
     assert spec.outputs == (TensorSpec(name="y", data_type=DataType.INT64, dims=(2,), labels=("cat", "dog")),)
-    assert spec.batching == BatchingSpec(policy="triton", preferred_rows=(4, 8), max_delay_ns=5_000_000)
+    assert spec.batching == BatchingSpec(
+        policy="triton", parameters={"preferred_batch_size": (4, 8), "max_queue_delay_microseconds": 5000}
+    )
     assert spec.instance_groups == (
         InstanceGroup(name="m_0", kind=DeviceKind.GPU, count=1, gpus=(0, 2)),
         InstanceGroup(name="cpu", kind=DeviceKind.CPU, count=3),
@@ -60,9 +62,32 @@ def test_the_shown_config_has_the_defaults_that_triton_fills_in(tmp_path: Path) 
     ("config", "expected"),
     [
         pytest.param("max_batch_size: 0", BatchingSpec(policy="single"), id="no batch dimension"),
-        pytest.param("max_batch_size: 4", BatchingSpec(policy="greedy"), id="no dynamic batching"),
+        pytest.param("max_batch_size: 4", BatchingSpec(policy="shoal"), id="no dynamic batching"),
         pytest.param(
-            "max_batch_size: 4 dynamic_batching { }", BatchingSpec(policy="triton", preferred_rows=(4,)), id="dynamic"
+            "max_batch_size: 4 dynamic_batching { }",
+            BatchingSpec(policy="triton", parameters={"preferred_batch_size": (4,)}),
+            id="dynamic",
+        ),
+        pytest.param(
+            "max_batch_size: 4 dynamic_batching { priority_levels: 2 default_priority_level: 2"
+            " default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 300 }"
+            " priority_queue_policy { key: 1 value { max_queue_size: 7 } } }",
+            BatchingSpec(
+                policy="triton",
+                parameters={
+                    "preferred_batch_size": (4,),
+                    "priority_levels": 2,
+                    "default_priority_level": 2,
+                    "default_queue_policy": {"timeout_action": "DELAY", "default_timeout_microseconds": 300},
+                    "priority_queue_policy": {1: {"timeout_action": "REJECT", "max_queue_size": 7}},
+                },
+            ),
+            id="priorities",
+        ),
+        pytest.param(
+            "max_batch_size: 4 dynamic_batching { preserve_ordering: true }",
+            BatchingSpec(policy="triton", parameters={"preferred_batch_size": (4,), "preserve_ordering": True}),
+            id="ordering",
         ),
     ],
 )
@@ -118,6 +143,21 @@ IMPOSSIBLE = {
                             "dynamic_batching.preferred_batch_size[0]", "9", "from 1 to max_batch_size, 8"),
     "endless delay": (FAKE + "dynamic_batching { max_queue_delay_microseconds: 3600000001 }", 5,
                       "dynamic_batching.max_queue_delay_microseconds", "3600000001", "one hour"),
+    "no default level": (FAKE + "dynamic_batching { priority_levels: 2 }", 5,
+                         "dynamic_batching.default_priority_level", "0", "from 1 to priority_levels, 2"),
+    "default level without levels": (FAKE + "dynamic_batching { default_priority_level: 1 }", 5,
+                                     "dynamic_batching.default_priority_level", "1", "priority_levels"),
+    "policy of no level": (FAKE + "dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }",
+                           5, "dynamic_batching.priority_queue_policy[0]", "level 1", "no levels"),
+    "endless timeout": (FAKE + "dynamic_batching { default_queue_policy {\n"
+                        "default_timeout_microseconds: 3600000001 } }", 5, "dynamic_batching.default_queue_policy",
+                        "more than one hour", "3600000000"),
+    "ordered levels": (FAKE + "dynamic_batching { priority_levels: 2 default_priority_level: 1\n"
+                       "preserve_ordering: true }", 6, "dynamic_batching.preserve_ordering", "2 priority levels",
+                       "at most one level"),
+    "ordered delays": (FAKE + "dynamic_batching {\npreserve_ordering: true default_queue_policy { timeout_action: DELAY"
+                       " default_timeout_microseconds: 5 } }", 6, "dynamic_batching.preserve_ordering", "delays",
+                       "REJECT"),
     "dynamic batching without batches": (edited("size: 8", "size: 0") + "dynamic_batching { }", 5, "dynamic_batching",
                                          "max_batch_size 0", "remove dynamic_batching"),
     "negative count": (FAKE + "instance_group { count: -1 }", 5, "instance_group[0].count", "-1", "0 for the default"),
@@ -157,15 +197,6 @@ UNSUPPORTED = {
     "batch input": (FAKE + "batch_input { kind: BATCH_ELEMENT_COUNT }", 5, "batch_input[0]"),
     "batch output": (FAKE + "batch_output { }", 5, "batch_output[0]"),
     "cache": (FAKE + "response_cache { enable: true }", 5, "response_cache.enable"),
-    "priorities": (FAKE + "dynamic_batching { priority_levels: 2 }", 5, "dynamic_batching.priority_levels"),
-    "default priority": (
-        FAKE + "dynamic_batching { default_priority_level: 1 }", 5, "dynamic_batching.default_priority_level",
-    ),
-    "ordering": (FAKE + "dynamic_batching { preserve_ordering: true }", 5, "dynamic_batching.preserve_ordering"),
-    "queue policy": (FAKE + "dynamic_batching { default_queue_policy {\nmax_queue_size: 4 } }", 6,
-                     "dynamic_batching.default_queue_policy.max_queue_size"),
-    "queue policies": (FAKE + "dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", 5,
-                       "dynamic_batching.priority_queue_policy"),
     "agents": (FAKE + "model_repository_agents { agents { } }", 5, "model_repository_agents"),
     "operators": (FAKE + 'model_operations { op_library_filename: "a.so" }', 5, "model_operations"),
     "passive": (FAKE + "instance_group { passive: true }", 5, "instance_group[0].passive"),
@@ -183,7 +214,7 @@ def test_what_would_silently_not_happen_is_refused(tmp_path: Path, config: str, 
 def test_switched_off_features_are_accepted(tmp_path: Path) -> None:
     config = FAKE + (
         "model_transaction_policy { decoupled: false } response_cache { enable: false } dynamic_batching {"
-        " preserve_ordering: false priority_levels: 0 default_queue_policy { } priority_queue_policy { key: 1 } }"
+        " preserve_ordering: false priority_levels: 0 default_queue_policy { } }"
     )
     assert spec_of(write_model(tmp_path, config)).batching.policy == "triton"
 

@@ -78,7 +78,7 @@ def test_a_damaged_file_is_read_or_refused(tmp_path: Path, data: st.DataObject) 
 def test_a_model_without_config_is_completed(tmp_path: Path) -> None:
     spec = spec_of(write_model(tmp_path, model=two_by_two_model()))
     assert (spec.backend, spec.max_batch_rows) == ("onnxruntime", 4)
-    assert spec.batching == BatchingSpec(policy="triton", preferred_rows=(4,))
+    assert spec.batching == BatchingSpec(policy="shoal")
     assert [(tensor.name, tensor.data_type, tensor.dims) for tensor in spec.inputs] == [
         ("a", DataType.FP32, (16,)),
         ("b", DataType.FP32, (16,)),
@@ -105,12 +105,12 @@ def test_one_tensor_without_variable_first_dimension_rules_batching_out(tmp_path
     ("config", "rows", "policy", "dims"),
     [
         ("max_batch_size: 0", 0, "single", (-1, 16)),
-        ("max_batch_size: 32", 32, "greedy", (16,)),
+        ("max_batch_size: 32", 32, "shoal", (16,)),
         ("dynamic_batching { }", 4, "triton", (16,)),
-        ('input { name: "x" }', 4, "triton", (16,)),
+        ('input { name: "x" }', 4, "shoal", (16,)),
         ('input { name: "x" dims: [ -1, 16 ] }', 0, "single", (-1, 16)),
         ('input { name: "x" dims: [ 7, 16 ] }', 0, "single", (7, 16)),
-        ('input { name: "x" dims: [ 16 ] }', 4, "triton", (16,)),
+        ('input { name: "x" dims: [ 16 ] }', 4, "shoal", (16,)),
     ],
 )
 def test_explicit_values_are_kept(tmp_path: Path, config: str, rows: int, policy: str, dims: tuple[int, ...]) -> None:

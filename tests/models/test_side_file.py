@@ -16,9 +16,9 @@ SIDE = {
     "unknown key": ("[batching]\n\nmax_queue = 1", 3, "batching.max_queue", "unknown key", "max_queue_requests"),
     "unknown table": ("\n[batch]\nx = 1", 2, "batch", "unknown key", "batching"),
     "unknown quoted key": ('"a.b" = 1', 1, "a.b", "unknown key", "batching"),
-    "policy": ('[batching]\npolicy = "gready"', 2, "batching.policy", '"gready"', "'greedy', 'triton' or 'single'"),
-    "dotted key": ('\nbatching.policy = "x"', 2, "batching.policy", '"x"', "'greedy'"),
-    "inline table": ('\nbatching = { policy = "x" }', 2, "batching.policy", '"x"', "'greedy'"),
+    "policy": ('[batching]\npolicy = ""', 2, "batching.policy", '""', "at least 1 character"),
+    "dotted key": ('\nbatching.oversize = "x"', 2, "batching.oversize", '"x"', "'refuse'"),
+    "inline table": ('\nbatching = { oversize = "x" }', 2, "batching.oversize", '"x"', "'refuse'"),
     "zero limit": ("[batching]\nmax_queue_rows = 0", 2, "batching.max_queue_rows", "0", "greater than or equal to 1"),
     "text for number": ('[preprocessing]\ncrop = "224"', 2, "preprocessing.crop", '"224"', "a valid integer"),
     "date": ("labels = 2020-01-01", 1, "labels", "2020-01-01", "in the model's directory"),
@@ -57,13 +57,27 @@ def test_the_side_file_wins_over_the_config(tmp_path: Path) -> None:
         max_queue_rows = 20
         oversize = "split"
         allowed_batch_sizes = [2, 8]
+        faithful = true
+        [batching.parameters]
+        max_queue_delay_microseconds = 500
         """
     config = edited('"y"', '"y" label_filename: "gone.txt"')
     spec = spec_of(write_model(tmp_path, config, side, labels="cat\n"))
     assert spec.outputs[0].labels == ("cat",)
-    assert (spec.batching.policy, spec.batching.preferred_rows) == ("triton", (8,))
+    assert spec.batching.policy == "triton"
+    assert spec.batching.parameters == {"max_queue_delay_microseconds": 500}
+    assert spec.batching.parameter_lines == {"max_queue_delay_microseconds": 10}
+    assert spec.batching.faithful
     assert (spec.batching.max_queue_requests, spec.batching.max_queue_rows) == (10, 20)
     assert (spec.batching.oversize.value, spec.batching.allowed_rows) == ("split", (2, 8))
+
+
+def test_parameters_of_the_config_remain_for_the_same_policy_only(tmp_path: Path) -> None:
+    config = FAKE + "dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 7 }"
+    same = spec_of(write_model(tmp_path, config, "[batching.parameters]\nmax_queue_delay_microseconds = 9", name="a"))
+    other = spec_of(write_model(tmp_path, config, '[batching]\npolicy = "greedy"', name="b"))
+    assert same.batching.parameters == {"preferred_batch_size": (4,), "max_queue_delay_microseconds": 9}
+    assert (other.batching.policy, other.batching.parameters) == ("greedy", {})
 
 
 def test_policies_need_a_batch_dimension_except_single(tmp_path: Path) -> None:

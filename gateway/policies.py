@@ -1,0 +1,63 @@
+"""A model's scheduler, as its configuration says."""
+
+from batching.core.limits import Limits
+from batching.core.scheduler import Scheduler
+from batching.profiles import ProfileError, create_policy
+from models.errors import ConfigError
+from models.spec import ModelSpec
+
+
+def create_scheduler(spec: ModelSpec) -> Scheduler:
+    """A fresh scheduler with the policy that the configuration names.
+
+    Raises:
+        ConfigError: No such policy, or a parameter that it does not have or that cannot be.
+    """
+    batching = spec.batching
+    try:
+        policy = create_policy(
+            batching.policy,
+            batching.parameters,
+            max_batch_rows=spec.largest_batch_rows,
+            faithful=batching.faithful,
+            check_shapes=any(tensor.has_variable_dims for tensor in spec.inputs),
+        )
+    except ProfileError as error:
+        raise _config_error(spec, error) from error
+    return Scheduler(
+        policy,
+        create_limits(spec),
+        enforce_deadlines=not batching.faithful,
+        preserve_ordering=bool(batching.parameters.get("preserve_ordering", False)),
+    )
+
+
+def create_limits(spec: ModelSpec) -> Limits:
+    """The scheduler's limits, from the model's configuration."""
+    return Limits(
+        max_batch_rows=spec.largest_batch_rows,
+        max_requests=spec.batching.max_queue_requests,
+        max_rows=spec.batching.max_queue_rows,
+    )
+
+
+def priority_level(spec: ModelSpec, requested: int) -> int:
+    """The level of a request: the model's default if it asks for none or for one that there is not, as in Triton."""
+    levels = spec.batching.parameters.get("priority_levels", 0)
+    default = spec.batching.parameters.get("default_priority_level", 0)
+    if not isinstance(levels, int) or not isinstance(default, int) or not levels:
+        return 0
+    return requested if 1 <= requested <= levels else default
+
+
+def _config_error(spec: ModelSpec, error: ProfileError) -> ConfigError:
+    lines = spec.batching.parameter_lines
+    parameter = error.parameter.split(".")[0]
+    file = "shoal.toml" if parameter in lines or not parameter else "config.pbtxt"
+    return ConfigError(
+        source=f"{spec.name}/{file}",
+        line=lines.get(parameter),
+        field=f"batching.parameters.{error.parameter}" if parameter else "batching.policy",
+        found=error.found,
+        expected=error.expected,
+    )
