@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from operator import attrgetter
 from typing import NamedTuple, Optional, Protocol
 
@@ -76,9 +76,21 @@ class Recorded:
 
     requests: Sequence[Arrival]
 
+    @classmethod
+    def of(
+        cls,
+        times_ns: Sequence[int],
+        rows: Sequence[int] | None = None,
+        patience_ns: Sequence[int | None] | None = None,
+    ) -> "Recorded":
+        """From columns of equal length; names are the places in them."""
+        columns = (times_ns, rows or [1] * len(times_ns), patience_ns or [None] * len(times_ns))
+        lines = enumerate(zip(*columns, strict=True))
+        return cls([Arrival(str(number), int(at), int(size), patience) for number, (at, size, patience) in lines])
+
     def arrivals(self, rng: Generator) -> Iterator[Arrival]:  # noqa: ARG002 - nothing is random here
         """All of them."""
-        for earlier, later in zip(self.requests, self.requests[1:], strict=False):
+        for earlier, later in pairwise(self.requests):
             if later.at_ns < earlier.at_ns:
                 raise ValueError(
                     f"recorded requests must be in order of time, found {later.name!r} at {later.at_ns} ns "

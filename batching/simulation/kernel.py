@@ -23,6 +23,7 @@ from batching.simulation.routers import Choose
 _NEVER_NS = 1 << 62
 _NO_MORE = Arrival("", _NEVER_NS)
 _TIMER = Timer()
+_new_tuple = tuple.__new__  # the NamedTuple's own constructor takes twice as long
 
 
 class Kernel:
@@ -50,7 +51,9 @@ class Kernel:
         self._heap: list[tuple[int, int, Callable[[Any, int], None], Any]] = []
         self._serial = 0
         self._wakes_ns = [_NEVER_NS] * len(replicas)
+        self._wake_ns = _NEVER_NS  # the earliest of them
         self._concerned: list[Replica] = []  # replicas with events at this instant
+        self._prompt: list[Arrival] = []  # sent at this instant because of an answer at this instant
         self._performers: dict[type, Callable[[Replica, Any, int], None]] = {
             Start: self._start,
             Expire: self._expire,
@@ -59,6 +62,7 @@ class Kernel:
             Abort: self._abort,
         }
         self._tell = _Hooks(observers)
+        self._watch_arrivals = self._tell.arrived
         self._plan(_NEVER_NS, self._nothing, None)  # so that the heap is never empty
 
     def plan(self, at_ns: int, event: Event, replica: int = 0) -> None:
@@ -76,23 +80,29 @@ class Kernel:
             The time of the end.
         """
         end_ns = _NEVER_NS - 1 if until_ns is None else until_ns
-        heap, concerned, wakes_ns = self._heap, self._concerned, self._wakes_ns
+        heap, concerned, prompt, hand_in = self._heap, self._concerned, self._prompt, self._hand_in
         arrive = self._enter if self._wire is None else self._send
         upcoming = next(arrivals, _NO_MORE)
-        now_ns = last_ns = 0
-        while (now_ns := min(heap[0][0], upcoming[1], *wakes_ns)) <= end_ns:
+        upcoming_ns = upcoming.at_ns
+        last_ns = 0
+        while (now_ns := min(heap[0][0], upcoming_ns, self._wake_ns)) <= end_ns:
             last_ns = now_ns
             while heap[0][0] == now_ns:
                 _, _, handle, subject = heappop(heap)
                 handle(subject, now_ns)
-            while upcoming[1] == now_ns:
+            while upcoming_ns == now_ns:
                 arrive(upcoming, now_ns)
                 upcoming = next(arrivals, _NO_MORE)
-            if now_ns in wakes_ns:
+                upcoming_ns = upcoming[1]
+            if self._wake_ns == now_ns:
                 self._wake(now_ns)
             for replica in concerned:
-                self._hand_in(replica, now_ns)
+                hand_in(replica, now_ns)
             concerned.clear()
+            if prompt:  # the instant goes on, but the schedulers have made use of what became free
+                for arrival in prompt:
+                    self._plan(now_ns, arrive, arrival)
+                prompt.clear()
         return self._finish(last_ns if until_ns is None else until_ns)
 
     # One instant
@@ -112,14 +122,17 @@ class Kernel:
                 self._post(replica, _TIMER)
 
     def _hand_in(self, replica: Replica, now_ns: int) -> None:
-        events, replica.events = replica.events, []
         scheduler = replica.scheduler
-        for command in scheduler.handle(events, now_ns):
+        commands = scheduler.handle(replica.events, now_ns)
+        replica.events.clear()
+        for command in commands:
             for hook in self._tell.commanded:
                 hook(now_ns, replica.number, command)
             self._performers[type(command)](replica, command, now_ns)
         wake_ns = scheduler.wake_at_ns
-        self._wakes_ns[replica.number] = _NEVER_NS if wake_ns is None else wake_ns
+        wakes_ns = self._wakes_ns
+        wakes_ns[replica.number] = wake_ns = _NEVER_NS if wake_ns is None else wake_ns
+        self._wake_ns = wake_ns if len(wakes_ns) == 1 else min(wakes_ns)
 
     def _finish(self, now_ns: int) -> int:
         running = [run for replica in self._replicas for run in replica.runs.values()]
@@ -140,7 +153,8 @@ class Kernel:
             self._plan(self._wire.entered_ns(now_ns), self._enter, arrival)
 
     def _enter(self, arrival: Arrival, now_ns: int) -> None:
-        replica = self._replicas[0 if self._choose is None else self._choose(self._outstanding)]
+        choose = self._choose
+        replica = self._replicas[0 if choose is None else choose(self._outstanding)]
         _, _, rows, patience_ns, leaves_ns, priority, shape_key, timeout_ns, sequence, _ = arrival
         try:
             ticket = replica.scheduler.reserve(
@@ -156,12 +170,13 @@ class Kernel:
             self._refuse(arrival, error, now_ns)
             return
         replica.entries[ticket] = (now_ns, arrival)
-        if not replica.events:
+        events = replica.events
+        if not events:
             self._concerned.append(replica)
-        replica.events.append(Arrived(ticket))
+        events.append(_new_tuple(Arrived, (ticket,)))
         if leaves_ns is not None:
             self._plan(now_ns + leaves_ns, self._leave, (replica, ticket))
-        for hook in self._tell.arrived:
+        for hook in self._watch_arrivals:
             hook(now_ns, replica.number, arrival)
 
     def _refuse(self, arrival: Arrival, error: BatchingError, now_ns: int) -> None:
@@ -173,7 +188,9 @@ class Kernel:
         replica, ticket = subject
         if ticket in replica.entries:
             self._post(replica, Withdrawn(ticket))
-            self._lose(replica, ticket, now_ns, self._tell.withdrawn)
+            entry = self._lose(replica, ticket, now_ns)
+            for hook in self._tell.withdrawn:
+                hook(now_ns, entry)
 
     def _end(self, run: Run, now_ns: int) -> None:
         """A model call has ended. The answers leave now, whatever the instance still has to do."""
@@ -211,11 +228,14 @@ class Kernel:
             hook(run)
 
     def _expire(self, replica: Replica, command: Expire, now_ns: int) -> None:
-        self._lose(replica, command.ticket, now_ns, self._tell.expired)
+        entry = self._lose(replica, command.ticket, now_ns)
+        for hook in self._tell.expired:
+            hook(now_ns, entry)
 
     def _drop(self, replica: Replica, command: Refuse, now_ns: int) -> None:
-        hooks = [lambda now_ns, entry, hook=hook: hook(now_ns, entry, command.reason) for hook in self._tell.dropped]
-        self._lose(replica, command.ticket, now_ns, hooks)
+        entry = self._lose(replica, command.ticket, now_ns)
+        for hook in self._tell.dropped:
+            hook(now_ns, entry, command.reason)
 
     def _release(self, replica: Replica, command: Release, now_ns: int) -> None:
         run = replica.held.pop(command.ticket)
@@ -238,22 +258,25 @@ class Kernel:
             hook(now_ns, run, entries, answers_ns)
         for (_, arrival), at_ns in zip(entries, answers_ns, strict=True):
             if arrival[-1] is not None:
-                self._follow_up(arrival[-1].next_request(at_ns, is_answered=True))
+                self._follow_up(arrival[-1].next_request(at_ns, is_answered=True), now_ns)
 
-    def _lose(self, replica: Replica, ticket: int, now_ns: int, hooks: Sequence[Callable[[int, Entry], None]]) -> None:
+    def _lose(self, replica: Replica, ticket: int, now_ns: int) -> Entry:
         replica.held.pop(ticket, None)
         (entry,) = replica.pop([ticket])
-        for hook in hooks:
-            hook(now_ns, entry)
         self._disappoint(entry[1], now_ns)
+        return entry
 
     def _disappoint(self, arrival: Arrival, now_ns: int) -> None:
         if arrival.sender is not None:
             known_ns = now_ns if self._wire is None else self._wire.refused_ns(now_ns)
-            self._follow_up(arrival.sender.next_request(known_ns, is_answered=False))
+            self._follow_up(arrival.sender.next_request(known_ns, is_answered=False), now_ns)
 
-    def _follow_up(self, arrival: Arrival | None) -> None:
-        if arrival is not None:
+    def _follow_up(self, arrival: Arrival | None, now_ns: int) -> None:
+        if arrival is None:
+            return
+        if arrival.at_ns == now_ns:
+            self._prompt.append(arrival)
+        else:
             self._plan(arrival.at_ns, self._enter if self._wire is None else self._send, arrival)
 
 

@@ -51,6 +51,7 @@ class Link:
         first_answer: From the end of the model to the first answer of the batch, by rows.
         answer_gap_ms: Between one answer of a batch and the next: they are written, and read, one after another.
         refusal_ms: From a refusal to the caller that learns of it.
+        reader_ms: All callers are one thread of a load generator: answers queue for it, each keeps it so busy.
         jitter: Sigma of lognormal noise with mean 1 on each.
     """
 
@@ -58,6 +59,7 @@ class Link:
     first_answer: SizeTimes = _NOTHING
     answer_gap_ms: float = 0.0
     refusal_ms: float = 0.0
+    reader_ms: float = 0.0
     jitter: float = 0.0
 
     def open(self, rng: Generator) -> Wire:
@@ -70,6 +72,8 @@ class _LinkWire:
         self._send_ns = link.send_ms * MILLISECOND_NS
         self._gap_ns = link.answer_gap_ms * MILLISECOND_NS
         self._refusal_ns = link.refusal_ms * MILLISECOND_NS
+        self._reader_ns = link.reader_ms * MILLISECOND_NS
+        self._reader_free_ns = 0
         self._first_ns = link.first_answer.open(rng)
         self._factors = factors(rng, link.jitter)
 
@@ -81,12 +85,18 @@ class _LinkWire:
         """See `Wire`."""
         gap_ns, noise = self._gap_ns, self._factors
         at_ns = ended_ns + int(self._first_ns(rows) * next(noise))
-        answers_ns = [at_ns]
+        answers_ns = [self._read(at_ns)]
         for _ in range(requests - 1):
             at_ns += int(gap_ns * next(noise))
-            answers_ns.append(at_ns)
+            answers_ns.append(self._read(at_ns))
         return answers_ns
 
     def refused_ns(self, now_ns: int) -> int:
         """See `Wire`."""
-        return now_ns + int(self._refusal_ns * next(self._factors))
+        return self._read(now_ns + int(self._refusal_ns * next(self._factors)))
+
+    def _read(self, at_ns: int) -> int:
+        if not self._reader_ns:
+            return at_ns
+        self._reader_free_ns = max(self._reader_free_ns, at_ns) + int(self._reader_ns * next(self._factors))
+        return self._reader_free_ns

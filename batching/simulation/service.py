@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapreplace
 from statistics import fmean
 from typing import NamedTuple, Protocol
 
@@ -140,6 +141,8 @@ class Service:
         jitter: Sigma of the same noise on `pre` and `post`.
         drift: (time in s, factor on the model's time from then on), ascending: neighbours, clocks.
         factors: By instance, if they are not equally fast.
+        at_once: Batches that can be in the model at once, over all instances (a pool of processes behind them); who
+            comes later waits for one of them, first come, first served. None: as many as instances take.
     """
 
     model: SizeTimes
@@ -149,16 +152,23 @@ class Service:
     jitter: float = field(default=0.0, kw_only=True)
     drift: Sequence[tuple[float, float]] = field(default=(), kw_only=True)
     factors: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    at_once: int | None = field(default=None, kw_only=True)
 
     def open(self, rng: Generator) -> Occupy:
         """The running model; it remembers nothing but its place in the random stream."""
         model_ns, pre_ns, post_ns = (times.open(rng) for times in (self.model, self.pre, self.post))
         noise, jitter = factors(rng, self.noise), factors(rng, self.jitter)
         speed = self._speed()
+        lanes_ns = [0] * (self.at_once or 0)  # when each place in the model is free
 
         def occupy(rows: int, now_ns: int, instance: str) -> Occupancy:
             begins_ns = now_ns + int(pre_ns(rows) * next(jitter))
-            ends_ns = begins_ns + int(model_ns(rows) * next(noise) * speed(now_ns, instance))
+            if lanes_ns:
+                begins_ns = max(begins_ns, lanes_ns[0])
+            model = model_ns(rows) * next(noise) * speed(now_ns, instance)
+            ends_ns = begins_ns + max(int(model), 1)  # time must go on, or a closed loop never ends
+            if lanes_ns:
+                heapreplace(lanes_ns, ends_ns)
             return Occupancy(begins_ns, ends_ns, ends_ns + int(post_ns(rows) * next(jitter)))
 
         return occupy

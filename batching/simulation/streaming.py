@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import sub
 
 from typing_extensions import override
 
@@ -47,7 +49,7 @@ class Statistics:
         aborted_batches: Batches that were preempted.
         batch_rows: How many batches had how many rows.
         close_reasons: How many batches were closed why.
-        mean_queue_ms: Mean time of answered requests from the queue's end to the instance that takes their batch.
+        mean_queue_ms: Mean time of answered requests from entering the queue until an instance takes their batch.
         latency: Of answered requests.
         utilisation: Share of time in which a slot of an instance was busy, by instance; summed over its slots. With
             several replicas the name is `replica/instance`.
@@ -166,20 +168,17 @@ class StreamingStatistics(Observer):
     def answered(self, now_ns: int, run: Run, entries: Sequence[Entry], answers_ns: Sequence[int]) -> None:
         if now_ns < self._from_ns:
             return
-        count = len(entries)
-        self._answered += count
-        self._queue_ns += count * run.taken_ns - sum([entered_ns for entered_ns, _ in entries])
-        late = rows = 0
-        latencies_ns = []
-        for (entered_ns, arrival), answer_ns in zip(entries, answers_ns, strict=True):
-            _, sent_ns, its_rows, patience_ns, *_ = arrival
-            rows += its_rows
-            latencies_ns.append(answer_ns - sent_ns)
-            if patience_ns is not None and now_ns - entered_ns > patience_ns:
-                late += 1
-        self._answered_rows += rows
-        self._late += late
-        self._latencies.add(latencies_ns)
+        entered_ns, arrivals = zip(*entries, strict=True)
+        _, sent_ns, rows, patience_ns = islice(zip(*arrivals, strict=True), 4)  # columns: no line runs for each request
+        self._answered += len(entries)
+        self._answered_rows += sum(rows)
+        self._queue_ns += len(entries) * run.taken_ns - sum(entered_ns)
+        self._latencies.add(map(sub, answers_ns, sent_ns))
+        if any(patience_ns):
+            self._late += sum(
+                patience is not None and now_ns - entered > patience
+                for entered, patience in zip(entered_ns, patience_ns, strict=True)
+            )
 
     @override
     def freed(self, run: Run) -> None:
