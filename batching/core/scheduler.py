@@ -241,8 +241,8 @@ class Scheduler:
 
     def _expire(self, ordered: Sequence[Event], commands: list[Command]) -> None:
         for event in ordered:
-            if type(event) is Withdrawn:  # who withdraws at this instant has left, not expired
-                self._on_withdrawn(event, commands)
+            if ORDER[type(event)] < ORDER[BatchDone]:  # who leaves at this instant has left, not expired
+                self._appliers[type(event)](event, commands)
         for ticket in self._ledger.deadlines.pop_due(self._state.now_ns):
             self._ledger.end(ticket, "expired")
             self._news.gone.append(ticket)
