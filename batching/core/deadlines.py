@@ -1,29 +1,37 @@
-"""The nearest deadline among many that mostly do not come to pass."""
+"""The nearest of many moments that mostly do not come to pass."""
 
 import heapq
+from collections.abc import Callable
 
 from batching.core.tickets import Place, Ticket
 
 
-class Deadlines:
-    """A heap with lazy deletion: tickets that are gone stay until they reach the top or outnumber the others."""
+def _has_ended(ticket: Ticket) -> bool:
+    return ticket.place is Place.GONE or ticket.is_answered
 
-    def __init__(self) -> None:
+
+class Deadlines:
+    """A heap with lazy deletion: what is over stays until it reaches the top or outnumbers the others.
+
+    Args:
+        is_over: Whether a ticket's deadline means nothing any more; never back to False.
+    """
+
+    def __init__(self, is_over: Callable[[Ticket], bool] = _has_ended) -> None:
+        self._is_over = is_over
         self._heap: list[tuple[int, int, Ticket]] = []
         self._compact_at = 64
 
-    def add(self, ticket: Ticket) -> None:
-        """Watch a ticket; without a deadline it is ignored."""
-        if ticket.deadline_ns is None:
-            return
-        heapq.heappush(self._heap, (ticket.deadline_ns, ticket.id, ticket))
+    def add(self, ticket: Ticket, due_ns: int) -> None:
+        """Watch a ticket."""
+        heapq.heappush(self._heap, (due_ns, ticket.id, ticket))
         if len(self._heap) >= self._compact_at:
             self._compact()
 
     def nearest_ns(self) -> int | None:
-        """The nearest deadline of a ticket that is still here."""
+        """The nearest deadline that still means something."""
         heap = self._heap
-        while heap and _is_over(heap[0][2]):
+        while heap and self._is_over(heap[0][2]):
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
@@ -34,12 +42,12 @@ class Deadlines:
             due.append(heapq.heappop(self._heap)[2])
         return due
 
+    def clear(self) -> None:
+        """Watch nobody."""
+        self._heap.clear()
+
     def _compact(self) -> None:
-        """Drop what is gone; the next time when the rest has doubled, so that the cost per ticket is constant."""
-        self._heap = [entry for entry in self._heap if not _is_over(entry[2])]
+        """Drop what is over; the next time when the rest has doubled, so that the cost per ticket is constant."""
+        self._heap = [entry for entry in self._heap if not self._is_over(entry[2])]
         heapq.heapify(self._heap)
         self._compact_at = max(64, 2 * len(self._heap))
-
-
-def _is_over(ticket: Ticket) -> bool:
-    return ticket.place is Place.GONE or ticket.is_answered

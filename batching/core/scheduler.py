@@ -118,7 +118,7 @@ class Scheduler:
             ticket.timeout_ns = timeout_ns
             ticket.sequence = sequence
         if deadline_ns is not None and self._enforce_deadlines:
-            self._ledger.deadlines.add(ticket)
+            self._ledger.deadlines.add(ticket, deadline_ns)
             if self.wake_at_ns is None or deadline_ns < self.wake_at_ns:
                 self.wake_at_ns = deadline_ns
         return ticket.id

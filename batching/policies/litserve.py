@@ -30,7 +30,7 @@ from batching.core.queue import QueueOrder
 from batching.core.tickets import Ticket
 from batching.policies.prefix import Prefix, fitting_prefix
 from batching.policies.pull import Receiver, can_receive, longest_waiting, receivers
-from batching.policies.timeouts import Timeouts
+from batching.policies.timeouts import Timeouts, after_admission
 
 _MICROSECOND_NS = 1_000
 _SECOND_NS = 1_000_000_000
@@ -92,7 +92,7 @@ class LitServe:
         self._get_ns = settings.get_us * _MICROSECOND_NS
         self._answer_ns = settings.answer_us * _MICROSECOND_NS
         self._late_ns = settings.timeout_ns if settings.faithful else None
-        self._timeouts = Timeouts(None if settings.faithful else settings.timeout_ns)
+        self._timeouts = Timeouts(None if settings.faithful else after_admission(settings.timeout_ns))
         self._entered_ns: dict[str, int] = {}  # by instance: after its last batch
         self._ends_ns: dict[int, int] = {}  # by staged batch: of its window
 

@@ -26,7 +26,7 @@ from batching.core.policy import View
 from batching.core.queue import QueueOrder
 from batching.policies.prefix import fitting_prefix
 from batching.policies.pull import Receiver, can_receive, longest_waiting, receivers
-from batching.policies.timeouts import Timeouts
+from batching.policies.timeouts import Timeouts, after_admission
 
 _MICROSECOND_NS = 1_000
 _MILLISECOND_NS = 1_000_000
@@ -77,7 +77,7 @@ class Mosec:
         self._capacity = settings.capacity
         self._window_ns = settings.window_ns
         self._keeps_place = settings.faithful
-        self._timeouts = Timeouts(settings.timeout * _MILLISECOND_NS)
+        self._timeouts = Timeouts(after_admission(settings.timeout * _MILLISECOND_NS))
 
     def admit(self, view: View, rows: int, priority: int) -> RefusalReason | None:  # noqa: ARG002 - requests count
         """Refuse when the channel is full; what workers have received does not count."""

@@ -27,7 +27,7 @@ from batching.core.queue import QueueOrder
 from batching.core.tickets import Ticket
 from batching.policies.form_ahead import being_formed
 from batching.policies.prefix import fitting_prefix
-from batching.policies.request_timeouts import RequestTimeouts, is_late
+from batching.policies.timeouts import Timeouts, as_requested
 
 _MICROSECOND_NS = 1_000
 _POSITIVE = ("max_batch_size", "max_enqueued_batches", "num_batch_threads", "max_execution_batch_size")
@@ -98,7 +98,7 @@ class TFServing:
         self._timeout_ns = settings.batch_timeout_micros * _MICROSECOND_NS
         self._quantum_ns = settings.poll_quantum_us * _MICROSECOND_NS
         self._notified = False  # an enqueue lets a thread look at the clock without waiting for its poll
-        self._timeouts = None if settings.faithful else RequestTimeouts()
+        self._timeouts = Timeouts(None if settings.faithful else as_requested)
 
     def admit(self, view: View, rows: int, priority: int) -> RefusalReason | None:  # noqa: ARG002
         """Refuse what is too large, and without `faithful` what would find no room if it arrived now."""
@@ -112,16 +112,15 @@ class TFServing:
         """Fill the open batch, let a free thread take one, then open another batch."""
         if news:
             self._notified = bool(news.arrived)
-            if self._timeouts is not None:
-                self._timeouts.watch(news.arrived)
-                if late := self._timeouts.pop_due(view.now_ns):
-                    return (Drop(late, RefusalReason.TIMEOUT),)
+            self._timeouts.notice(view, news)
+            if late := self._timeouts.pop_due(view.now_ns):
+                return (Drop(late, RefusalReason.TIMEOUT),)
         batch, first = being_formed(view), view.queue.first
         return self._join(view, batch, first) or self._start(view) or self._open(view, batch, first)
 
     def wake_at_ns(self, view: View) -> int | None:
         """When a thread finds the open batch old enough, or the next request's timeout."""
-        timeout_ns = None if self._timeouts is None else self._timeouts.nearest_ns()
+        timeout_ns = self._timeouts.nearest_ns()
         batches = view.batches
         if len(batches) == 1 and batches[0].sealed_ns is None and self._has_thread(view):
             due_ns = self._found_old_ns(view, batches[0])
@@ -172,7 +171,7 @@ class TFServing:
         reason = front.reason if front.sealed_ns is not None else self._ripe(view, front)
         if reason is None:
             return ()
-        if self._settings.faithful and all(is_late(ticket, view.now_ns) for ticket in front.tickets):
+        if self._settings.faithful and all(_is_late(ticket, view.now_ns) for ticket in front.tickets):
             requests = {(ticket.of or ticket).id: ticket for ticket in front.tickets}
             return (Drop(tuple(requests.values()), RefusalReason.TIMEOUT),)
         return (StartBatch(front.id, reason),)
@@ -197,3 +196,8 @@ class TFServing:
             return due_ns
         idle = [worker.idle_since_ns for worker in view.instances if worker.busy < worker.slots]
         return min(due_ns + (since_ns - due_ns) % self._quantum_ns for since_ns in idle)
+
+
+def _is_late(ticket: Ticket, now_ns: int) -> bool:
+    due_ns = as_requested(ticket)
+    return due_ns is not None and due_ns <= now_ns

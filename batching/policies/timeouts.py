@@ -1,64 +1,67 @@
-"""Queue timeouts that run from admission and are the same for all requests, as most servers have them."""
+"""Queue timeouts of the original servers: of all requests alike, or brought along by a request."""
 
-import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from batching.core.deadlines import Deadlines
 from batching.core.news import News
 from batching.core.policy import View
 from batching.core.tickets import Place, Ticket
 
-_PENDING = frozenset({Place.WAITING, Place.STAGED})
+TimesOut = Callable[[Ticket], int | None]
+"""When a request times out, or None."""
+
+
+def after_admission(timeout_ns: int | None) -> TimesOut | None:
+    """The same time for all, from their admission on, as most servers have it; None: never."""
+    return None if timeout_ns is None else lambda ticket: ticket.admitted_ns + timeout_ns
+
+
+def as_requested(ticket: Ticket) -> int | None:
+    """The time that the request, or the one that it was cut from, brings along, from its arrival on."""
+    timeout_ns = (ticket.of or ticket).timeout_ns
+    return None if timeout_ns is None else ticket.arrival_ns + timeout_ns
 
 
 class Timeouts:
-    """Who has waited too long and has not started.
-
-    A heap by moment of admission. Requests start about in the order of their admission, so what has started is soon at
-    the top and removed there.
+    """Who has waited too long and has not started; each is told once.
 
     Args:
-        timeout_ns: How long after its admission a request times out; None: never.
+        times_out: For each request that arrives; None: nobody does.
     """
 
-    def __init__(self, timeout_ns: int | None) -> None:
-        self._timeout_ns = timeout_ns
-        self._heap: list[tuple[int, int, Ticket]] = []
+    def __init__(self, times_out: TimesOut | None) -> None:
+        self._times_out = times_out
+        self._deadlines = Deadlines(_has_started)
 
     def notice(self, view: View, news: News) -> None:
         """Watch what has arrived; to be called with all news."""
-        if self._timeout_ns is None:
+        if self._times_out is None:
             return
         if news.fleet:  # this policy may just have taken over from another
-            self._heap.clear()
-            self._watch(self._timeout_ns, view.queue)
+            self._deadlines.clear()
+            self._watch(self._times_out, view.queue)
             for batch in view.batches:
-                self._watch(self._timeout_ns, batch.tickets)
+                self._watch(self._times_out, batch.tickets)
         elif news.arrived:
-            self._watch(self._timeout_ns, news.arrived)
+            self._watch(self._times_out, news.arrived)
 
     def nearest_ns(self) -> int | None:
         """When the next request times out, or None."""
-        heap = self._heap
-        while heap and not _is_pending(heap[0][2]):
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return self._deadlines.nearest_ns()
 
     def pop_due(self, now_ns: int) -> Sequence[Ticket]:
-        """Take out the requests that time out now or earlier: each is given once."""
-        heap = self._heap
-        if not heap or heap[0][0] > now_ns:
-            return ()
-        due: list[Ticket] = []
-        while heap and heap[0][0] <= now_ns:
-            ticket = heapq.heappop(heap)[2]
-            if _is_pending(ticket):
-                due.append(ticket)
-        return due
+        """Take out the requests that time out now or earlier."""
+        return self._deadlines.pop_due(now_ns) if self._times_out else ()
 
-    def _watch(self, timeout_ns: int, tickets: Iterable[Ticket]) -> None:
+    def _watch(self, times_out: TimesOut, tickets: Iterable[Ticket]) -> None:
         for ticket in tickets:
-            heapq.heappush(self._heap, (ticket.admitted_ns + timeout_ns, ticket.id, ticket))
+            due_ns = times_out(ticket)
+            if due_ns is not None:
+                self._deadlines.add(ticket, due_ns)
 
 
-def _is_pending(ticket: Ticket) -> bool:
-    return ticket.place in _PENDING and not ticket.is_answered
+_PENDING = frozenset({Place.WAITING, Place.STAGED})
+
+
+def _has_started(ticket: Ticket) -> bool:
+    return ticket.place not in _PENDING or ticket.is_answered

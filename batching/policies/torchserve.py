@@ -29,7 +29,7 @@ from batching.core.queue import QueueOrder
 from batching.core.tickets import Ticket
 from batching.policies.job_tickets import JobTickets
 from batching.policies.pull import longest_waiting, receivers
-from batching.policies.timeouts import Timeouts
+from batching.policies.timeouts import Timeouts, after_admission
 
 _MICROSECOND_NS = 1_000
 _MILLISECOND_NS = 1_000_000
@@ -102,7 +102,7 @@ class TorchServe:
         self._slack_ns = settings.timer_slack_us * _MICROSECOND_NS if self._delay_ns else 0
         self._tick_ns = 1 if settings.exact_clock else _MILLISECOND_NS
         self._timed_out = CloseReason.DELAY if self._delay_ns else CloseReason.EAGER
-        self._timeouts = Timeouts(None if settings.faithful else settings.timeout_ns)
+        self._timeouts = Timeouts(None if settings.faithful else after_admission(settings.timeout_ns))
         self._expires_ns = settings.timeout_ns if settings.faithful else None
         self._job_tickets = JobTickets() if settings.use_job_ticket else None
         self._window = _Window(0, 0, 0)
