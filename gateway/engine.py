@@ -70,6 +70,7 @@ class VersionStatistics:
         pending_requests: Gauge: requests admitted and not yet executing.
         admitted_requests: Requests that were admitted; a chunk of a large request and an image count as one each.
         refused_requests: Requests that were not admitted (queue full, too many rows, shutting down).
+        dropped_requests: Admitted requests that the policy dropped.
         expired_requests: Admitted requests whose deadline passed before their answer.
         withdrawn_requests: Admitted requests that were given up: the client left, or the image was bad.
         padding_rows: Rows that were added to reach an allowed batch size.
@@ -99,6 +100,7 @@ class VersionStatistics:
     pending_requests: int = 0
     admitted_requests: int = 0
     refused_requests: int = 0
+    dropped_requests: int = 0
     expired_requests: int = 0
     withdrawn_requests: int = 0
     padding_rows: int = 0

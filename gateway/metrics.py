@@ -44,6 +44,7 @@ GAUGES: dict[str, tuple[str, _Read]] = {
 COUNTERS: dict[str, tuple[str, _Read]] = {
     "shoal_admitted_requests": ("Requests that were admitted", lambda s: s.admitted_requests),
     "shoal_refused_requests": ("Requests that were not admitted", lambda s: s.refused_requests),
+    "shoal_dropped_requests": ("Admitted requests that the policy dropped", lambda s: s.dropped_requests),
     "shoal_expired_requests": ("Admitted requests whose deadline passed", lambda s: s.expired_requests),
     "shoal_withdrawn_requests": ("Admitted requests that were given up", lambda s: s.withdrawn_requests),
     "shoal_padding_rows": ("Rows added to reach an allowed batch size", lambda s: s.padding_rows),

@@ -163,6 +163,7 @@ class Recorder:
             pending_requests=scheduler.reserved_requests + scheduler.waiting_requests,
             admitted_requests=scheduler.admitted_requests,
             refused_requests=scheduler.refused_requests,
+            dropped_requests=scheduler.dropped_requests,
             expired_requests=scheduler.expired_requests,
             withdrawn_requests=scheduler.withdrawn_requests,
             padding_rows=self._padding_rows,
