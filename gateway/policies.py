@@ -11,9 +11,17 @@ def create_scheduler(spec: ModelSpec) -> Scheduler:
     """A fresh scheduler with the policy that the configuration names.
 
     Raises:
-        ConfigError: No such policy, or a parameter that it does not have or that cannot be.
+        ConfigError: No such policy, or a parameter that it does not have, that cannot be, or that belongs elsewhere.
     """
     batching = spec.batching
+    if "allowed_batch_sizes" in batching.parameters:
+        raise ConfigError(
+            source=f"{spec.name}/shoal.toml",
+            line=batching.parameter_lines.get("allowed_batch_sizes"),
+            field="batching.parameters.allowed_batch_sizes",
+            found="sizes to pad to",
+            expected="them as [batching] allowed_batch_sizes, which is what the executor pads to",
+        )
     try:
         policy = create_policy(
             batching.policy,

@@ -48,6 +48,13 @@ def test_an_impossible_parameter_is_refused_with_its_line(parameters: dict[str, 
     assert (caught.value.source, caught.value.line) == ("echo/shoal.toml", 7)
 
 
+def test_sizes_to_pad_to_belong_to_the_model() -> None:
+    spec = echo(policy="tfserving", parameters={"allowed_batch_sizes": (2, 4)})
+
+    with pytest.raises(ConfigError, match="expected them as .batching. allowed_batch_sizes"):
+        create_scheduler(spec)
+
+
 def test_a_parameter_without_default_must_be_given() -> None:
     with pytest.raises(ConfigError, match="batch_rows: found nothing, expected a value"):
         create_scheduler(echo(policy="fixed"))
