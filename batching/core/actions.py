@@ -19,7 +19,6 @@ class RefusalReason(enum.Enum):
     TIMEOUT = "timeout"  # the original's own queue timeout
     HOPELESS = "hopeless"  # its deadline cannot be met, or only at the cost of others
     OVERLOADED = "overloaded"  # shed in order to keep the others in time
-    EVICTED = "evicted"  # made room for a more urgent one
     TOO_MANY_ROWS = "too_many_rows"  # the largest batch has become smaller than it
     SEQUENCE = "sequence"  # its sequence is unknown, ended, timed out or has no slot
 

@@ -107,7 +107,6 @@ _ERRORS: dict[RefusalReason, Callable[[], BatchingError]] = {
     RefusalReason.TIMEOUT: DeadlineExceededError,
     RefusalReason.HOPELESS: HopelessError,
     RefusalReason.OVERLOADED: OverloadedError,
-    RefusalReason.EVICTED: OverloadedError,
     RefusalReason.TOO_MANY_ROWS: TooManyRowsError,
     RefusalReason.SEQUENCE: SequenceError,
 }
