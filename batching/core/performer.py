@@ -1,7 +1,7 @@
 """Performs a policy's actions on the state and commands the driver accordingly."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from batching.core.actions import (
@@ -72,6 +72,7 @@ class Performer:
             batch.reason = action.reason
 
     def _fill(self, batch: Batch, action: Launch | Take) -> None:
+        taken: Sequence[Ticket]
         if action.tickets is None:
             taken = self._state.take(action.requests, batch, action.rows_of_last)
         else:

@@ -60,7 +60,7 @@ class Ticket:
     taken_ns = 0
     holder: int | None = None
     first_row = 0
-    of: Optional["Ticket"] = None  # noqa: UP045 - a string cannot be joined by |
+    of: Optional["Ticket"] = None
     parts: list["Ticket"] | None = None
     is_delayed = False
     is_answered = False

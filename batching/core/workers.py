@@ -107,7 +107,6 @@ class Workers:
         self.idle_slots -= 1
         if self.gate is not None:
             self.gate.taken(worker.device)
-            self.show()
         return worker
 
     def release(self, name: str, now_ns: int) -> int:

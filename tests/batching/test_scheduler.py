@@ -17,7 +17,7 @@ from batching.core.limits import Limits
 from batching.core.queue import QueueOrder
 from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
-from batching.policies.triton import TritonPrefetch, TritonSettings
+from batching.policies.triton import TritonSettings, create_triton
 from tests.batching.builders import scheduler
 
 
@@ -356,10 +356,22 @@ def test_who_was_answered_at_this_instant_is_not_late():
 
 
 def test_any_event_at_the_time_of_the_wake_up_serves_as_the_timer():
-    subject = scheduler(TritonPrefetch(TritonSettings(max_queue_delay_ns=500_000), 4), 4)
+    subject = scheduler(create_triton(TritonSettings(max_queue_delay_microseconds=500), 4), 4)
     subject.handle([InstanceJoined("i0")], 0)
     ticket, _ = arrived(subject, 0)
 
     (start,) = subject.handle([Withdrawn(ticket + 1)], 600_000)  # of a ticket that is long gone
 
     assert start.tickets == (ticket,)
+
+
+def test_nothing_starts_on_an_instance_that_leaves_while_somebody_expires():
+    subject = scheduler(create_triton(TritonSettings(max_queue_delay_microseconds=500), 4), 4)
+    subject.handle([InstanceJoined("i0"), InstanceJoined("i1")], 0)
+    ticket, _ = arrived(subject, 0)
+    subject.reserve(1, 0, deadline_ns=600_000)
+
+    commands = subject.handle([InstanceLeft("i0")], 600_000)  # when the delay is over and the deadline has come
+
+    assert [command.instance for command in commands if isinstance(command, Start)] == ["i1"]
+    assert [command.ticket for command in commands if isinstance(command, Expire)] == [ticket + 1]
