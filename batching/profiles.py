@@ -20,7 +20,9 @@ from batching.policies.mlserver import MLServer, MLServerSettings
 from batching.policies.mosec import Mosec, MosecSettings
 from batching.policies.nexus import Nexus, NexusSettings
 from batching.policies.rayserve import RayServe, RayServeSettings
+from batching.policies.shepherd import Shepherd, ShepherdSettings
 from batching.policies.shoal import Shoal, ShoalSettings
+from batching.policies.symphony import Symphony, SymphonySettings
 from batching.policies.tfserving import TFServing, TFServingSettings
 from batching.policies.torchserve import TorchServe, TorchServeSettings
 from batching.policies.triton import TritonSettings, create_triton
@@ -75,6 +77,8 @@ PROFILES: Mapping[str, Profile] = {
     "mlserver": Profile(MLServerSettings, lambda settings, _rows: MLServer(settings)),
     "mosec": Profile(MosecSettings, lambda settings, _rows: Mosec(settings)),
     "nexus": Profile(NexusSettings, Nexus),
+    "symphony": Profile(SymphonySettings, Symphony),
+    "shepherd": Profile(ShepherdSettings, lambda settings, _rows: Shepherd(settings)),
 }
 
 

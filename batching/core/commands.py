@@ -24,6 +24,7 @@ class Start(NamedTuple):
         reason: Why the batch was closed with this size.
         opened_ns: When it got its first member.
         sealed_ns: When it was closed.
+        taken_ns: When each member joined it; empty if all did when it was opened.
         parts: If a member is only a part of its request: the rows of every member. A request whose parts run in
             several batches is answered when the last of them has ended.
         slots: For models of sequences: the place of every member in the executed batch, ascending; the places up to
@@ -37,6 +38,7 @@ class Start(NamedTuple):
     reason: CloseReason
     opened_ns: int = 0
     sealed_ns: int = 0
+    taken_ns: tuple[int, ...] = ()
     parts: tuple[Part, ...] | None = None
     slots: tuple[int, ...] | None = None
 

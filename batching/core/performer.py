@@ -169,6 +169,7 @@ def _start_command(batch: Batch, slots: tuple[int, ...] | None, *, has_parts: bo
         batch.reason,
         batch.opened_ns,
         batch.sealed_ns or 0,
+        () if batch.sealed_ns == batch.opened_ns else tuple([ticket.taken_ns for ticket in tickets]),
         parts,
         slots,
     )

@@ -9,34 +9,27 @@ passes the cap; what has been withdrawn or has expired never starts; members of 
 one level leave in the policy's order; after the policy was asked at its wake-up time, the next one is later.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
 
-from batching.core.actions import RefusalReason
-from batching.core.batches import Batch
-from batching.core.commands import Command, Expire, Release
+from batching.core.applier import Applier
+from batching.core.commands import Command
 from batching.core.errors import BatchingError, PolicyError, refusal_error
 from batching.core.events import (
     ORDER,
     Arrived,
     BatchDone,
-    CapChanged,
     Event,
     InstanceFree,
-    InstanceJoined,
-    InstanceLeft,
     Reconfigured,
     Timer,
-    Withdrawn,
 )
 from batching.core.ledger import Ledger
 from batching.core.limits import Limits
-from batching.core.news import NOTHING, News
+from batching.core.news import NOTHING
 from batching.core.performer import Performer
 from batching.core.policy import Admitting, Policy
 from batching.core.state import State
 from batching.core.statistics import SchedulerStatistics
-from batching.core.tickets import Place
 from batching.core.tickets import Sequence as TicketSequence
 from batching.core.workers import Gate
 
@@ -69,19 +62,7 @@ class Scheduler:
         self._ledger = Ledger(limits, self._state, preserve_ordering=preserve_ordering)
         self._performer = Performer(self._state, self._ledger)
         self._enforce_deadlines = enforce_deadlines
-        self._news = News()
-        self._ended: list[Batch] = []  # at this instant; the policy is told when their turn comes
-        self._appliers: dict[type, Callable[[Any, list[Command]], None]] = {
-            Arrived: self._on_arrived,
-            Withdrawn: self._on_withdrawn,
-            BatchDone: self._on_batch_done,
-            InstanceFree: self._on_instance_free,
-            InstanceJoined: self._on_instance_joined,
-            InstanceLeft: self._on_instance_left,
-            CapChanged: self._on_cap_changed,
-            Reconfigured: self._on_reconfigured,
-            Timer: self._on_timer,
-        }
+        self._applier = Applier(self._state, self._ledger, self._performer)
         self.wake_at_ns: int | None = None
         """When to hand in a `Timer`, or None; valid until the next `reserve` or `handle`."""
 
@@ -146,8 +127,9 @@ class Scheduler:
         if (
             len(events) == 1 and not is_due and type(events[0]) is Arrived
         ):  # by far the most frequent, so the shortest way
-            self._on_arrived(events[0], commands)
-            if self._news.arrived:
+            applier = self._applier
+            applier.on_arrived(events[0], commands)
+            if applier.news.arrived:
                 self._settle(commands)
         else:
             self._handle_any(events, commands, is_due=is_due)
@@ -224,115 +206,47 @@ class Scheduler:
         if is_due:
             ordered.append(Timer())  # whatever brings the driver here, the time that it was to wait for has come
         for event in ordered:
-            if type(event) is BatchDone:  # first of all: who has been answered is not late
-                self._end_batch(event.batch, commands)
+            if isinstance(event, BatchDone | InstanceFree):  # first of all: who has been answered is not late
+                self._applier.end_batch(event.batch, commands)
         if is_due:
             self._expire(ordered, commands)
         self._apply(ordered, commands)
 
-    def _end_batch(self, number: int, commands: list[Command]) -> None:
-        batch = self._state.started.get(number)
-        if batch is not None and batch.is_running:
-            batch.is_running = False
-            for ticket in batch.tickets:
-                self._ledger.finish(ticket)
-            self._ended.append(batch)
-            self._release(commands)
-
     def _expire(self, ordered: Sequence[Event], commands: list[Command]) -> None:
         for event in ordered:
             if ORDER[type(event)] < ORDER[BatchDone]:  # who leaves at this instant has left, not expired
-                self._appliers[type(event)](event, commands)
-        for ticket in self._ledger.deadlines.pop_due(self._state.now_ns):
-            self._ledger.end(ticket, "expired")
-            self._news.gone.append(ticket)
-            commands.append(Expire(ticket.id))
-        self._release(commands)
-        if self._news:
+                self._applier.apply(event, commands)
+        self._applier.expire(commands)
+        if self._applier.news:
             self._settle(commands)
 
     def _apply(self, ordered: Sequence[Event], commands: list[Command]) -> None:
-        news = self._news
-        appliers = self._appliers
+        news = self._applier.news
         last: type = Timer
         for event in ordered:
             now = type(event)
             if now is not last and news and ORDER[now] // 10 != ORDER[last] // 10:
                 self._settle(commands)
             last = now
-            appliers[now](event, commands)
+            if isinstance(event, Reconfigured):
+                self._take_over(event.policy)
+            else:
+                self._applier.apply(event, commands)
         if news:
             self._settle(commands)
 
-    def _on_batch_done(self, _event: BatchDone, _commands: list[Command]) -> None:
-        self._news.answered += self._ended
-        self._ended.clear()
-
-    def _on_arrived(self, event: Arrived, commands: list[Command]) -> None:
-        ticket = self._ledger.tickets.get(event.ticket)
-        if ticket is None or ticket.place is not Place.RESERVED:
-            return
-        state = self._state
-        if ticket.rows > state.workers.max_batch_rows:
-            self._performer.refuse(ticket, RefusalReason.TOO_MANY_ROWS, commands)
-            return
-        ticket.place = Place.WAITING
-        ticket.arrival_ns = state.now_ns
-        state.reserved_requests -= 1
-        state.queue.append(ticket)
-        self._news.arrived.append(ticket)
-
-    def _on_withdrawn(self, event: Withdrawn, commands: list[Command]) -> None:
-        ticket = self._ledger.tickets.get(event.ticket)
-        if ticket is not None:
-            self._ledger.end(ticket, "withdrawn")
-            self._news.gone.append(ticket)
-            self._release(commands)
-
-    def _on_instance_free(self, event: InstanceFree, _commands: list[Command]) -> None:
-        batch = self._state.started.get(event.batch)
-        if batch is not None:
-            batch.failed = event.failed
-            self._state.free(batch)
-            self._news.freed.append(batch)
-
-    def _on_instance_joined(self, event: InstanceJoined, _commands: list[Command]) -> None:
-        self._state.workers.join(event.instance, event.device, event.slots, event.max_rows, self._state.now_ns)
-        self._news.fleet = True
-
-    def _on_instance_left(self, event: InstanceLeft, _commands: list[Command]) -> None:
-        bound = [batch for batch in self._state.batches if batch.instance == event.instance]
-        self._state.requeue_staged(bound)
-        self._news.fleet |= self._state.workers.leave(event.instance)
-
-    def _on_cap_changed(self, event: CapChanged, commands: list[Command]) -> None:
-        state = self._state
-        if not state.workers.change_cap(event.instance, event.max_rows):
-            return
-        self._news.fleet = True
-        largest = state.max_batch_rows
-        state.requeue_staged([batch for batch in state.batches if batch.rows > largest])
-        for ticket in [ticket for ticket in state.queue if ticket.rows > largest]:
-            if ticket.is_answered:
-                self._ledger.bury(ticket)
-            else:
-                self._performer.refuse(ticket.of or ticket, RefusalReason.TOO_MANY_ROWS, commands)
-
-    def _on_reconfigured(self, event: Reconfigured, _commands: list[Command]) -> None:
-        self._policy = event.policy
-        self._admit = event.policy.admit if isinstance(event.policy, Admitting) else None
+    def _take_over(self, policy: Policy) -> None:
+        self._policy = policy
+        self._admit = policy.admit if isinstance(policy, Admitting) else None
         self._state.requeue_staged(self._state.batches)
-        self._state.reorder(event.policy.queue_order)
-        self._news.fleet = True
-
-    def _on_timer(self, _event: Timer, _commands: list[Command]) -> None:
-        self._news.timer = True
+        self._state.reorder(policy.queue_order)
+        self._applier.news.fleet = True
 
     # The policy
 
     def _settle(self, commands: list[Command]) -> None:
         """Tell the policy the news, then ask until it has nothing more to do."""
-        policy, state, news = self._policy, self._state, self._news
+        policy, state, news = self._policy, self._state, self._applier.news
         actions = policy.decide(state, news)
         news.clear()
         rounds = 0
@@ -343,12 +257,7 @@ class Scheduler:
             rounds += 1
             if rounds > _MOST_ROUNDS:
                 raise PolicyError(f"the policy does not come to rest; its last actions: {list(actions)[:3]}")
-        if self._ledger.order is not None:
-            self._release(commands)
-
-    def _release(self, commands: list[Command]) -> None:
-        if self._ledger.order is not None:
-            commands.extend(Release(request.id) for request in self._ledger.release())
+        self._applier.release(commands)
 
     def _set_wake_up(self) -> None:
         wake_ns = self._policy.wake_at_ns(self._state)

@@ -7,7 +7,8 @@ little; callers come again as soon as they are answered, or at random.
 import asyncio
 import random
 import statistics
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 import uvloop
 
@@ -55,7 +56,9 @@ class Sleeper:
         )
 
 
-async def live(label: str, load: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]) -> tuple[float, float]:
+async def live(
+    label: str, load: Callable[[Callable[[], Coroutine[Any, Any, None]]], Awaitable[None]]
+) -> tuple[float, float]:
     """Throughput per second and mean latency in ms of the second half of a run."""
     loop = asyncio.get_running_loop()
     name, parameters = POLICIES[label]
@@ -84,10 +87,10 @@ async def live(label: str, load: Callable[[Callable[[], Awaitable[None]]], Await
     return len(latencies_ms) / (DURATION_S / 2), statistics.fmean(latencies_ms)
 
 
-def closed(clients: int) -> Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]:
+def closed(clients: int) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], Awaitable[None]]:
     """So many callers who come again at once."""
 
-    async def load(call: Callable[[], Awaitable[None]]) -> None:
+    async def load(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def client() -> None:
             while True:
                 await call()
@@ -99,10 +102,10 @@ def closed(clients: int) -> Callable[[Callable[[], Awaitable[None]]], Awaitable[
     return load
 
 
-def poisson(rate_per_s: float) -> Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]:
+def poisson(rate_per_s: float) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], Awaitable[None]]:
     """Independent callers."""
 
-    async def load(call: Callable[[], Awaitable[None]]) -> None:
+    async def load(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
         gaps = random.Random(1)  # noqa: S311 - a load, not a secret
         async with asyncio.TaskGroup() as tasks:
             due_ns = CLOCK.now_ns()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from batching.callers import Splitting
 from batching.clock import SECOND_NS, Clock
 from batching.core.commands import Command
 from batching.core.errors import BatchingError
@@ -58,6 +59,13 @@ class SleepingInstance:
 
     def statistics(self) -> InstanceStatistics:
         raise AssertionError("nobody asks")
+
+
+CUTTING: Splitting[object, object] = Splitting(
+    cut=lambda payload, _first_row, rows: payload._replace(rows=rows) if isinstance(payload, Arrival) else payload,
+    join=lambda parts: parts[0],
+)
+"""Parts of a simulated request are requests of fewer rows."""
 
 
 def in_virtual_time(scenario: Callable[[VirtualTimeLoop], Awaitable[Value]]) -> Value:

@@ -22,7 +22,7 @@ from batching.core.events import (
 from batching.core.limits import Limits
 from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
-from batching.policies.triton import TritonPrefetch, TritonSettings
+from batching.policies.triton import TritonSettings, create_triton
 
 LARGEST = 6
 LIMITS = Limits(max_batch_rows=LARGEST, max_requests=12, max_rows=30)
@@ -70,9 +70,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     )
     def start(self, name, delay_us, preferred, check_shapes):
         shapes = TritonSettings(
-            preferred_batch_size=preferred, max_queue_delay_ns=delay_us * MICROSECOND_NS, check_shapes=check_shapes
+            preferred_batch_size=preferred, max_queue_delay_microseconds=delay_us, check_shapes=check_shapes
         )
-        policies = {"greedy": Greedy(), "single": Greedy(1), "triton": TritonPrefetch(shapes, LARGEST)}
+        policies = {"greedy": Greedy(), "single": Greedy(1), "triton": create_triton(shapes, LARGEST)}
         self.scheduler = Scheduler(policies[name], LIMITS)
         self.now_ns = 0
         self.requests: dict[int, Request] = {}
