@@ -55,10 +55,6 @@ class TritonSettings:
         if self.preserve_ordering:
             self._check_order()
 
-    def level(self, priority: int) -> int:
-        """The level of a request that asks for `priority` (0: none). The scheduler must be given this one."""
-        return priority if 1 <= priority <= self.priority_levels else self.default_priority_level
-
     @property
     def demands_late_binding(self) -> bool:
         """Whether payloads may be formed only for idle instances."""

@@ -308,13 +308,6 @@ def test_levels_may_have_policies_of_their_own():
     assert [name for name, _, _ in outcome.dropped] == ["b"]
 
 
-@pytest.mark.parametrize(("asked", "level"), [(0, 2), (1, 1), (3, 3), (4, 2)])
-def test_a_request_without_an_existing_level_gets_the_default_one(asked, level):
-    settings = TritonSettings(priority_levels=3, default_priority_level=2)
-
-    assert settings.level(asked) == level
-
-
 def test_who_joins_a_staged_payload_leaves_it_with_the_others():
     a, b, c, d = arrivals("a@0 b@100 c@200 d@400")
     leaving = [Arrival(name=one.name, at_ns=one.at_ns, leaves_ns=150 * MICROSECOND_NS) for one in (b, c)]
