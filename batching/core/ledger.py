@@ -85,6 +85,9 @@ class Ledger:
         """A ticket's rows are computed. A whole request ends with its last part, and when the order allows it."""
         if ticket.place is Place.GONE:
             return
+        if self.order is None and ticket.of is None and ticket.parts is None:
+            self._forget(ticket)  # almost always
+            return
         ticket.place = Place.ENDED
         request = ticket
         if ticket.of is not None:

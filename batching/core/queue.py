@@ -26,7 +26,7 @@ class _Level(Protocol):
     def append(self, ticket: Ticket) -> None: ...
     def push_front(self, ticket: Ticket) -> None: ...
     def remove(self, ticket: Ticket) -> None: ...
-    def pop_first(self) -> Ticket: ...
+    def pop_first(self, count: int) -> list[Ticket]: ...
 
 
 class _ByArrival:
@@ -51,8 +51,9 @@ class _ByArrival:
     def remove(self, ticket: Ticket) -> None:
         del self._tickets[ticket.id]
 
-    def pop_first(self) -> Ticket:
-        return self._tickets.popitem(last=False)[1]
+    def pop_first(self, count: int) -> list[Ticket]:
+        pop = self._tickets.popitem
+        return [pop(last=False)[1] for _ in range(min(count, len(self._tickets)))]
 
 
 class _ByDeadline:
@@ -79,8 +80,9 @@ class _ByDeadline:
         del self._keys[bisect_left(self._keys, _key(ticket))]
         del self._tickets[ticket.id]
 
-    def pop_first(self) -> Ticket:
-        return self._tickets.pop(self._keys.pop(0)[2])
+    def pop_first(self, count: int) -> list[Ticket]:
+        first, self._keys[:count] = self._keys[:count], []
+        return [self._tickets.pop(key[2]) for key in first]
 
 
 def _key(ticket: Ticket) -> tuple[int, int, int]:
@@ -147,8 +149,7 @@ class WaitingQueue:
         """Take the first `count` tickets; fewer if there are not as many."""
         taken: list[Ticket] = []
         for level in self._order:
-            while len(taken) < count and len(level):
-                taken.append(level.pop_first())
+            taken += level.pop_first(count - len(taken))
         self._length -= len(taken)
         self.rows -= sum([ticket.rows for ticket in taken])
         return taken

@@ -11,6 +11,7 @@ one level leave in the policy's order; after the policy was asked at its wake-up
 
 from collections.abc import Hashable, Iterable, Sequence
 
+from batching.core.actions import Action
 from batching.core.applier import Applier
 from batching.core.commands import Command
 from batching.core.errors import BatchingError, PolicyError, refusal_error
@@ -62,6 +63,7 @@ class Scheduler:
         self._ledger = Ledger(limits, self._state, preserve_ordering=preserve_ordering)
         self._performer = Performer(self._state, self._ledger)
         self._enforce_deadlines = enforce_deadlines
+        self._has_deadlines = False  # a request had one at some time
         self._applier = Applier(self._state, self._ledger, self._performer)
         self.wake_at_ns: int | None = None
         """When to hand in a `Timer`, or None; valid until the next `reserve` or `handle`."""
@@ -99,6 +101,7 @@ class Scheduler:
             ticket.timeout_ns = timeout_ns
             ticket.sequence = sequence
         if deadline_ns is not None and self._enforce_deadlines:
+            self._has_deadlines = True
             self._ledger.deadlines.add(ticket, deadline_ns)
             if self.wake_at_ns is None or deadline_ns < self.wake_at_ns:
                 self.wake_at_ns = deadline_ns
@@ -246,26 +249,30 @@ class Scheduler:
 
     def _settle(self, commands: list[Command]) -> None:
         """Tell the policy the news, then ask until it has nothing more to do."""
-        policy, state, news = self._policy, self._state, self._applier.news
-        actions = policy.decide(state, news)
+        news = self._applier.news
+        actions = self._policy.decide(self._state, news)
         news.clear()
-        rounds = 0
-        while actions:
+        if actions:
+            self._perform(actions, commands)
+
+    def _perform(self, actions: Sequence[Action], commands: list[Command]) -> None:
+        for _ in range(_MOST_ROUNDS):
             for action in actions:
                 self._performer.perform(action, commands)
-            actions = policy.decide(state, NOTHING)
-            rounds += 1
-            if rounds > _MOST_ROUNDS:
-                raise PolicyError(f"the policy does not come to rest; its last actions: {list(actions)[:3]}")
-        self._applier.release(commands)
+            actions = self._policy.decide(self._state, NOTHING)
+            if not actions:
+                self._applier.release(commands)
+                return
+        raise PolicyError(f"the policy does not come to rest; its last actions: {list(actions)[:3]}")
 
     def _set_wake_up(self) -> None:
         wake_ns = self._policy.wake_at_ns(self._state)
         if wake_ns is not None and wake_ns <= self._state.now_ns:
             raise PolicyError(f"the policy wants to be asked at {wake_ns} ns, it is {self._state.now_ns} ns already")
-        deadline_ns = self._ledger.deadlines.nearest_ns()
-        if deadline_ns is not None and (wake_ns is None or deadline_ns < wake_ns):
-            wake_ns = deadline_ns
+        if self._has_deadlines:
+            deadline_ns = self._ledger.deadlines.nearest_ns()
+            if deadline_ns is not None and (wake_ns is None or deadline_ns < wake_ns):
+                wake_ns = deadline_ns
         self.wake_at_ns = wake_ns
 
 
