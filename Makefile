@@ -8,10 +8,10 @@ PHOTO := .cache/foolbox/foolbox/data/imagenet_10_541.jpg
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # photos are fetched with the pip of an environment that another target makes
-.PHONY: help setup setup-gpu run photos check format test test-unit test-torch cover bench image clean
+.PHONY: help setup setup-gpu run photos check format test test-unit test-torch cover bench fidelity fidelity-mutants policy-matrix image clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 setup: .venv/ready  ## install what serving needs
 
@@ -49,7 +49,19 @@ cover: .venv-test/ready photos  ## line and branch coverage
 
 bench: .venv-test/ready photos  ## benchmarks: print ratios, assert nothing
 	.venv-test/bin/python -m loadtest.benchmarks.wakeups
+	.venv-test/bin/python -m loadtest.benchmarks.scheduler
+	.venv-test/bin/python -m loadtest.benchmarks.simulator
+	.venv-test/bin/python -m loadtest.benchmarks.live_policies
 	.venv-test/bin/python -m loadtest.benchmarks.overhead $(ARGS)
+
+fidelity: .venv-test/ready  ## hold the policies against recorded runs of the real servers
+	.venv-test/bin/python -m loadtest.fidelity tests/fidelity/traces/* $(ARGS)
+
+fidelity-mutants: .venv-test/ready  ## show that the same suite catches wrong policies
+	.venv-test/bin/python -m loadtest.fidelity.mutants tests/fidelity/traces/* $(ARGS)
+
+policy-matrix: .venv-test/ready  ## hold shoal against other servers' batchers in simulation (ARGS=--sample: one minute)
+	.venv-test/bin/python -m loadtest.policy_matrix $(ARGS)
 
 image:  ## build the container image
 	docker build -t shoal .

@@ -1,0 +1,1 @@
+"""Do the simulated policies behave like the real servers? Recorded traces of the servers are the judge."""
