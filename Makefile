@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 ARGS ?=
+TRACES ?= tests/fidelity/traces/*
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 FOOLBOX := 3.3.4
 PHOTO := .cache/foolbox/foolbox/data/imagenet_10_541.jpg
@@ -55,10 +56,10 @@ bench: .venv-test/ready photos  ## benchmarks: print ratios, assert nothing
 	.venv-test/bin/python -m loadtest.benchmarks.overhead $(ARGS)
 
 fidelity: .venv-test/ready  ## hold the policies against recorded runs of the real servers
-	.venv-test/bin/python -m loadtest.fidelity tests/fidelity/traces/* $(ARGS)
+	.venv-test/bin/python -m loadtest.fidelity $(TRACES) $(ARGS)
 
 fidelity-mutants: .venv-test/ready  ## show that the same suite catches wrong policies
-	.venv-test/bin/python -m loadtest.fidelity.mutants tests/fidelity/traces/* $(ARGS)
+	.venv-test/bin/python -m loadtest.fidelity.mutants $(TRACES) $(ARGS)
 
 policy-matrix: .venv-test/ready  ## hold shoal against other servers' batchers in simulation (ARGS=--sample: one minute)
 	.venv-test/bin/python -m loadtest.policy_matrix $(ARGS)
