@@ -39,7 +39,7 @@ class LoopAlarm:
     def arm(self, at_ns: int) -> None:
         """See `Alarm`."""
         self._cancel()
-        delay_s = max(0, at_ns - self._clock.now_ns()) / SECOND_NS
+        delay_s = max(0, min(at_ns, _FARTHEST_NS) - self._clock.now_ns()) / SECOND_NS
         self._handle = self._loop.call_later(delay_s, self._ring)
 
     def close(self) -> None:
@@ -50,6 +50,9 @@ class LoopAlarm:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+
+_FARTHEST_NS = 1 << 62  # a century from the start of the clock; what is later rings early and is armed again
 
 
 class _TimerSpec(ctypes.Structure):
@@ -80,7 +83,7 @@ class TimerfdAlarm:
 
     def arm(self, at_ns: int) -> None:
         """See `Alarm`."""
-        seconds, nanoseconds = divmod(max(1, at_ns), SECOND_NS)  # 0 would disarm
+        seconds, nanoseconds = divmod(min(max(1, at_ns), _FARTHEST_NS), SECOND_NS)  # 0 would disarm
         spec = _TimerSpec(0, 0, seconds, nanoseconds)
         if self._libc.timerfd_settime(self._fd, self._ABSOLUTE, ctypes.byref(spec), None) != 0:
             raise OSError(ctypes.get_errno(), "timerfd_settime failed")

@@ -70,18 +70,18 @@ class Caller(Generic[Payload, Result]):
 
     Args:
         future: Where the answer goes.
-        rows: Rows of the request.
+        rows: Rows of the request; kept.
         is_held: Keep the answer until `release`.
     """
 
-    __slots__ = ("_is_held", "_parts", "_rows_left", "arrived_ns", "future", "outcome", "payload")
+    __slots__ = ("_is_held", "_parts", "_rows_left", "arrived_ns", "future", "outcome", "payload", "rows")
 
     def __init__(self, future: "asyncio.Future[Answer[Result]]", rows: int, *, is_held: bool) -> None:
         self.payload: Payload
         self.future = future
         self.arrived_ns = 0
         self.outcome: Answer[Result] | Exception | None = None
-        self._rows_left = rows
+        self.rows = self._rows_left = rows
         self._is_held = is_held
         self._parts: list[tuple[int, Answer[Result]]] = []
 

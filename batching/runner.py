@@ -140,6 +140,7 @@ class Runner(Generic[Payload, Result]):
             self._scheduler.close()
             for entry in self._entries.values():
                 entry.fail(ShuttingDownError())
+            self._drained.set()
 
     def reserve(self, rows: int, **how: Unpack[How]) -> Reservation[Payload, Result]:
         """Admit a request; use the result as a context manager. Arguments and errors as of `Scheduler.reserve`."""
@@ -185,8 +186,8 @@ class Runner(Generic[Payload, Result]):
                 ended.result()  # raises: before it is queued, a ticket can only be answered with an error
             return await preparing
         finally:
-            if not preparing.cancel() and not preparing.cancelled():
-                preparing.exception()  # seen, so that asyncio does not report it as lost
+            preparing.cancel()
+            preparing.add_done_callback(_see)
 
     async def wait_for_answer(self, ticket: int, payload: Payload) -> Answer[Result]:
         """Queue a ticket's payload and wait."""
@@ -299,10 +300,12 @@ class Runner(Generic[Payload, Result]):
 
     def _fail(self, batch: Start, entries: Sequence[Caller[Payload, Result]], error: Exception) -> None:
         """Every member gets the error; other parts of a cut request are not worth running any more."""
-        for entry, ticket in zip(entries, batch.tickets, strict=True):
-            entry.fail_in_order(error)
-            if batch.parts is not None:
+        for place, (entry, ticket) in enumerate(zip(entries, batch.tickets, strict=True)):
+            if batch.parts is not None and batch.parts[place].rows < entry.rows:
+                entry.fail(error)
                 self._post(Withdrawn(ticket))
+            else:
+                entry.fail_in_order(error)
 
     def _arm(self) -> None:
         """Arm the alarm only for an earlier time than it has: a needless ring costs less than a system call a batch."""
@@ -314,6 +317,12 @@ class Runner(Generic[Payload, Result]):
     def _note_drained(self) -> None:
         if self._scheduler.is_closed and self._scheduler.is_empty:
             self._drained.set()
+
+
+def _see(task: "asyncio.Future[Any]") -> None:
+    """Look at how a task ended, so that asyncio does not report its error as lost."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _tell(caller: Caller[Any, Any], command: Expire | Refuse | Release) -> None:

@@ -21,7 +21,7 @@ from batching.core.ledger import Ledger
 from batching.core.news import News
 from batching.core.performer import Performer
 from batching.core.state import State
-from batching.core.tickets import Place
+from batching.core.tickets import Place, Ticket
 
 
 class Applier:
@@ -86,7 +86,7 @@ class Applier:
             return
         state = self._state
         if ticket.rows > state.workers.max_batch_rows:
-            self._performer.refuse(ticket, RefusalReason.TOO_MANY_ROWS, commands)
+            self._refuse(ticket, commands)
             return
         ticket.place = Place.WAITING
         ticket.arrival_ns = state.now_ns
@@ -110,9 +110,10 @@ class Applier:
             self.news.answered += self._ended
             self._ended.clear()
 
-    def _on_instance_joined(self, event: InstanceJoined, _commands: list[Command]) -> None:
+    def _on_instance_joined(self, event: InstanceJoined, commands: list[Command]) -> None:
         self._state.workers.join(event.instance, event.device, event.slots, event.max_rows, self._state.now_ns)
         self.news.fleet = True
+        self._fit_cap(commands)
 
     def _on_instance_left(self, event: InstanceLeft, _commands: list[Command]) -> None:
         bound = [batch for batch in self._state.batches if batch.instance == event.instance]
@@ -120,17 +121,27 @@ class Applier:
         self.news.fleet |= self._state.workers.leave(event.instance)
 
     def _on_cap_changed(self, event: CapChanged, commands: list[Command]) -> None:
+        if self._state.workers.change_cap(event.instance, event.max_rows):
+            self.news.fleet = True
+            self._fit_cap(commands)
+
+    def _fit_cap(self, commands: list[Command]) -> None:
+        """Take batches apart that are too large now, and refuse requests that can never run."""
         state = self._state
-        if not state.workers.change_cap(event.instance, event.max_rows):
-            return
-        self.news.fleet = True
         largest = state.max_batch_rows
         state.requeue_staged([batch for batch in state.batches if batch.rows > largest])
         for ticket in [ticket for ticket in state.queue if ticket.rows > largest]:
+            if ticket.place is not Place.WAITING:
+                continue  # gone with another part of its request
             if ticket.is_answered:
                 self._ledger.bury(ticket)
             else:
-                self._performer.refuse(ticket.of or ticket, RefusalReason.TOO_MANY_ROWS, commands)
+                self._refuse(ticket.of or ticket, commands)
+        self.release(commands)
+
+    def _refuse(self, request: Ticket, commands: list[Command]) -> None:
+        self._performer.refuse(request, RefusalReason.TOO_MANY_ROWS, commands)
+        self.news.gone.append(request)
 
     def _on_timer(self, _event: Timer, _commands: list[Command]) -> None:
         self.news.timer = True

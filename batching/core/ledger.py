@@ -121,7 +121,11 @@ class Ledger:
     def end_in_place(self, request: Ticket, counter: str) -> None:
         """Forget a request that goes on counting where it is."""
         self.counts[counter] += 1
-        request.is_answered = True
+        for piece in (request, *(request.parts or ())):
+            piece.is_answered = True
+            if piece.place not in _PENDING:
+                piece.place = Place.GONE
+        request.parts = None
         del self.tickets[request.id]
 
     def bury(self, ticket: Ticket) -> None:

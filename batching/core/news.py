@@ -32,9 +32,8 @@ class News:
 
     def clear(self) -> None:
         """Forget everything."""
-        if self.arrived:
-            self.arrived.clear()
-        else:
+        self.arrived.clear()
+        if self.gone or self.answered or self.freed or self.fleet or self.timer:
             self.gone.clear()
             self.answered.clear()
             self.freed.clear()

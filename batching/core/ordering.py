@@ -21,12 +21,16 @@ class ReleaseOrder:
     def release(self) -> list[Ticket]:
         """The requests whose answers may leave now, in order."""
         released: list[Ticket] = []
-        while self._held and (self._held[0].place is Place.GONE or has_ended(self._held[0])):
+        while self._held and (_is_gone(self._held[0]) or has_ended(self._held[0])):
             first = self._held.popleft()
             self._known.discard(first.id)
-            if first.place is not Place.GONE:
+            if not _is_gone(first):
                 released.append(first)
         return released
+
+
+def _is_gone(request: Ticket) -> bool:
+    return request.place is Place.GONE or request.is_answered
 
 
 def has_ended(request: Ticket) -> bool:

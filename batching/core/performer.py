@@ -139,6 +139,8 @@ class Performer:
         for ticket in tickets:
             if ticket.place not in _DROPPABLE:
                 raise PolicyError(f"ticket {ticket.id} cannot be put back: it is {ticket.place.value}")
+        if len({ticket.id for ticket in tickets}) < len(tickets):
+            raise PolicyError("a ticket is put back twice")
         self._state.requeue(tickets, action.where)
 
     def _preempt(self, action: Preempt, commands: list[Command]) -> None:

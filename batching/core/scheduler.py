@@ -85,11 +85,14 @@ class Scheduler:
             The ticket for `Arrived` or `Withdrawn`, one of which must follow.
 
         Raises:
+            ValueError: No rows.
             TooManyRowsError: It could never run.
             QueueFullError: No room now.
             DeadlineExceededError: The deadline has already passed.
             ShuttingDownError: `close` was called.
         """
+        if rows < 1:
+            raise ValueError(f"a request has at least 1 row, found {rows}")
         refusal = self._ledger.refusal(rows, now_ns, deadline_ns)
         if refusal is None and self._admit is not None:
             refusal = self._policy_refusal(rows, priority, now_ns)
@@ -132,7 +135,7 @@ class Scheduler:
         ):  # by far the most frequent, so the shortest way
             applier = self._applier
             applier.on_arrived(events[0], commands)
-            if applier.news.arrived:
+            if applier.news.arrived or applier.news.gone:
                 self._settle(commands)
         else:
             self._handle_any(events, commands, is_due=is_due)
@@ -180,7 +183,7 @@ class Scheduler:
         state, ledger = self._state, self._ledger
         return SchedulerStatistics(
             reserved_requests=state.reserved_requests,
-            waiting_requests=len(state.queue) + sum(len(batch.tickets) for batch in state.batches),
+            waiting_requests=state.waiting_requests,
             waiting_rows=state.queue.rows + sum(batch.rows for batch in state.batches),
             running_batches=self._running_batches(),
             instances=len(state.instances),

@@ -47,6 +47,14 @@ class State:
         """The largest batch."""
         return self.workers.max_batch_rows
 
+    @property
+    def waiting_requests(self) -> int:
+        """Requests that have not started, whole or in part."""
+        staged = [ticket for batch in self.batches for ticket in batch.tickets]
+        if not self.has_parts:
+            return len(self.queue) + len(staged)
+        return len({(ticket.of or ticket).id for ticket in (*self.queue, *staged)})
+
     def staged(self, number: int) -> Batch:
         """A batch that has not started, by id; raises PolicyError if it is not there."""
         try:
@@ -98,6 +106,8 @@ class State:
         """Append all tickets of one staged batch to another."""
         if into is source:
             raise PolicyError(f"batch {into.id} cannot be merged with itself")
+        if into.sealed_ns is not None:
+            raise PolicyError(f"batch {into.id} is sealed")
         self._unstage(source)
         self._put(source.tickets, into)
 
@@ -157,6 +167,7 @@ class State:
         waiting = sorted(self.queue, key=lambda ticket: (ticket.arrival_ns, ticket.id))
         self.queue = WaitingQueue(order)
         for ticket in waiting:
+            ticket.note = None  # of the policy before
             self.queue.append(ticket)
 
     def _cut_first(self, rows: int) -> Ticket:

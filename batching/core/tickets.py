@@ -90,8 +90,9 @@ class Ticket:
         part.place = self.place
         part.is_delayed = self.is_delayed
         part.first_row = self.first_row
-        part.of = self
+        part.is_answered = self.is_answered
+        part.of = request = self.of or self
+        request.parts = [*(request.parts or ()), part]
         self.first_row += rows
         self.rows -= rows
-        self.parts = [*(self.parts or ()), part]
         return part

@@ -1,7 +1,6 @@
 """What the `shoal` policy learns while it works: plain floats, no clock; every time is an argument in nanoseconds.
 
-All constants are weights of exponential averages or limits of their influence. Halving or doubling any of them changed
-throughput and goodput by less than one percent in the policy matrix (`make policy-matrix`), so none is a setting.
+The constants are weights of exponential averages and limits of what one value can do; none of them is a setting.
 """
 
 from bisect import bisect_left, insort

@@ -55,7 +55,7 @@ class Timeouts:
 
     def _watch(self, times_out: TimesOut, tickets: Iterable[Ticket]) -> None:
         for ticket in tickets:
-            due_ns = times_out(ticket)
+            due_ns = times_out(ticket) if ticket.of is None else None  # a part goes with its request
             if due_ns is not None:
                 self._deadlines.add(ticket, due_ns)
 

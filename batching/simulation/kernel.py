@@ -238,8 +238,9 @@ class Kernel:
             hook(now_ns, entry, command.reason)
 
     def _release(self, replica: Replica, command: Release, now_ns: int) -> None:
-        run = replica.held.pop(command.ticket)
-        self._answer(run, replica.pop([command.ticket]), now_ns)
+        run = replica.held.pop(command.ticket, None)
+        if run is not None:  # else the caller left at this very instant
+            self._answer(run, replica.pop([command.ticket]), now_ns)
 
     def _abort(self, replica: Replica, command: Abort, now_ns: int) -> None:
         run = replica.runs.pop(command.batch)
