@@ -462,3 +462,111 @@ def test_a_policy_that_turns_in_circles_is_found_out():
 
     with pytest.raises(PolicyError, match="does not come to rest"):
         Bench(Restless()).arrive()
+
+
+# Parts, caps, places and order together
+
+
+def test_a_lowered_cap_refuses_a_request_once_however_many_of_its_parts_wait():
+    bench = Bench()
+    cut = bench.arrive(8)
+    bench.do(Take(1, rows_of_last=4))
+    bench.do(lambda view: (Requeue(view.batches[0].tickets, Where.FRONT),))
+
+    assert bench.handle(CapChanged("i0", 3)) == [Refuse(cut, RefusalReason.TOO_MANY_ROWS)]
+    assert f"gone {cut}" in bench.policy.heard
+
+
+def test_an_instance_that_joins_with_a_smaller_cap_takes_larger_batches_apart():
+    bench = Bench()
+    large, *small = bench.arrive(5), bench.arrive(2), bench.arrive(2)
+    bench.do(Take(1), Take(2))
+
+    assert bench.handle(InstanceJoined("small", max_rows=2)) == [Refuse(large, RefusalReason.TOO_MANY_ROWS)]
+    assert queued(bench) == small
+
+
+def test_who_is_refused_for_a_lowered_cap_holds_no_answers_up():
+    bench = Bench(instances=2, preserve_ordering=True)
+    large = bench.arrive(8)
+    bench.do(Take(1))
+    small = bench.arrive()
+    bench.do(Launch(1, EAGER))
+    bench.finish(2)
+
+    assert bench.handle(CapChanged("i0", 4)) == [Refuse(large, RefusalReason.TOO_MANY_ROWS), Release(small)]
+
+
+def test_no_part_of_a_request_that_was_answered_in_place_starts():
+    bench = Bench()
+    bench.arrive(4)
+    bench.do(Take(1, rows_of_last=1))
+    bench.do(lambda view: (Drop([view.queue.first], LATE, keeps_place=True),))
+
+    assert bench.do(StartBatch(1)) == []
+    assert bench.do(Launch(1, EAGER, rows_of_last=1)) == []
+
+
+def test_a_part_that_is_cut_again_is_still_a_part_of_the_request():
+    bench = Bench(can_abort=True)
+    request = bench.arrive(4)
+    bench.do(Launch(1, EAGER, rows_of_last=3), Preempt(1))
+
+    (start,) = bench.do(Launch(1, EAGER, rows_of_last=1))
+
+    assert (start.tickets, start.parts) == ((request,), (Part(0, 1),))
+
+
+def test_who_was_answered_in_place_holds_no_answers_up():
+    bench = Bench(instances=2, preserve_ordering=True)
+    bench.arrive()
+    bench.do(Take(1))
+    other = bench.arrive()
+    bench.do(Launch(1, EAGER))
+    bench.do(lambda view: (Drop(view.batches[0].tickets, LATE, keeps_place=True),))
+
+    assert bench.finish(2) == [Release(other)]
+
+
+def test_nothing_is_merged_into_a_sealed_batch():
+    bench = Bench()
+    bench.arrive()
+    bench.arrive()
+    bench.do(Take(1), Take(1), Seal(1, EAGER))
+
+    with pytest.raises(PolicyError, match="batch 1 is sealed"):
+        bench.do(Merge(1, 2))
+
+
+def test_requests_that_run_in_parts_are_counted_once():
+    bench = Bench()
+    bench.arrive(4)
+    bench.do(Take(1, rows_of_last=1))
+
+    assert bench.scheduler.statistics().waiting_requests == 1
+
+
+def test_a_policy_that_takes_over_finds_no_notes_of_the_one_before():
+    bench = Bench()
+    bench.arrive()
+    bench.do(lambda view: setattr(view.queue.first, "note", "old") or ())
+    found = []
+    successor = Told()
+    successor.next = lambda view: found.append(view.queue.first.note) or ()
+
+    bench.handle(Reconfigured(successor))
+
+    assert found == [None]
+
+
+def test_a_request_is_put_back_once():
+    bench = Bench()
+    bench.arrive()
+
+    with pytest.raises(PolicyError, match="put back twice"):
+        bench.do(lambda view: (Requeue([view.queue.first, view.queue.first], Where.BACK),))
+
+
+def test_a_request_has_rows():
+    with pytest.raises(ValueError, match="at least 1 row, found 0"):
+        Bench().arrive(0)

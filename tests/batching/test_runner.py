@@ -1,6 +1,7 @@
 """The live driver, in virtual time."""
 
 import asyncio
+import gc
 from dataclasses import replace
 
 import pytest
@@ -398,7 +399,7 @@ class Halves:
         return None
 
 
-def split(loop, fails=lambda batch: False):
+def split(loop, fails=lambda batch: False, **how):
     """A runner over lists of letters whose batches hold four of them; each result is the letter in upper case."""
 
     class Shouting(SleepingInstance):
@@ -413,7 +414,7 @@ def split(loop, fails=lambda batch: False):
         join=lambda parts: [letter for part in parts for letter in part],
     )
     instance = Shouting(loop.clock, lambda _rows: SERVICE_NS)
-    scheduler = Scheduler(Halves(), Limits(max_batch_rows=4))
+    scheduler = Scheduler(Halves(), Limits(max_batch_rows=4), **how)
     return Runner(scheduler, [instance], loop.clock, loop.create_alarm, splitting=cutting), instance
 
 
@@ -486,3 +487,63 @@ def test_an_error_waits_for_its_turn_too():
         return str(broken.result()), loop.clock.now_ns()
 
     assert in_virtual_time(scenario) == ("broken", 4 * SERVICE_NS)
+
+
+@pytest.mark.parametrize("word", ["abcdefg", "ab"])
+def test_a_failing_part_with_preserved_order_leaves_nobody_waiting(word):
+    async def scenario(loop):
+        runner, _ = split(loop, fails=lambda batch: True, preserve_ordering=True)
+        async with serving(runner) as callers:
+            tasks = [callers.create_task(attempt(runner, letters)) for letters in ("abc", word[:4], "h")]
+        return [str(task.result()) for task in tasks], runner.statistics().waiting_requests
+
+    async def attempt(runner, letters):
+        try:
+            return (await runner.execute(list(letters), len(letters))).result
+        except ValueError as error:
+            return error
+
+    errors, waiting = in_virtual_time(scenario)
+
+    assert all(errors)
+    assert waiting == 0
+
+
+def test_draining_ends_when_the_runner_does():
+    async def scenario(loop):
+        runner, _ = make(loop)
+        running = asyncio.ensure_future(runner.run())
+        await asyncio.sleep(0)
+        caller = asyncio.ensure_future(ask(runner, arrival("caller")))
+        await asyncio.sleep(0)
+        draining = asyncio.ensure_future(runner.drain())
+        await asyncio.sleep(0)
+        running.cancel()
+        return await asyncio.gather(draining, caller, return_exceptions=True)
+
+    drained, answer = in_virtual_time(scenario)
+
+    assert drained is None
+    assert isinstance(answer, ShuttingDownError)
+
+
+def test_a_preparation_that_fails_while_it_is_given_up_is_not_reported_as_lost():
+    lost = []
+
+    async def scenario(loop):
+        loop.set_exception_handler(lambda _loop, context: lost.append(context))
+        runner, _ = make(loop)
+        async with serving(runner):
+            with pytest.raises(DeadlineExceededError), runner.reserve(1, deadline_ns=5) as reservation:
+                await reservation.prepare(stubborn())
+
+    async def stubborn():
+        try:
+            await asyncio.sleep(1)
+        finally:
+            raise ValueError("while leaving")
+
+    in_virtual_time(scenario)
+    gc.collect()
+
+    assert lost == []
