@@ -4,8 +4,9 @@ A profile is one server's batcher (or an algorithm of a paper) as a policy, with
 and defaults. `create_policy` checks names, types and values, so that a typing error never means a default.
 """
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -107,21 +108,35 @@ def create_policy(
         raise ProfileError(name, "", found=f'"{name}"', expected=f"one of {', '.join(sorted(PROFILES))}")
     known = {field.name for field in fields(profile.settings)}
     given = dict(parameters or {})
-    for parameter in given:
+    for parameter, value in given.items():
         if parameter not in known or parameter in _FROM_CONTEXT:
             names = ", ".join(sorted(known - _FROM_CONTEXT)) or "no parameters"
             raise ProfileError(name, parameter, found="an unknown parameter", expected=names)
+        if not _is_sane(value):
+            raise ProfileError(name, parameter, found=f"{value}", expected="finite numbers of at most 13 digits")
     context = {"faithful": faithful, "check_shapes": check_shapes}
     given |= {parameter: value for parameter, value in context.items() if parameter in known}
     try:
-        return profile.create(TypeAdapter(profile.settings).validate_python(given), max_batch_rows)
+        # As JSON, because strict there means: no text for numbers, no numbers for truth, but lists for tuples.
+        settings = TypeAdapter(profile.settings).validate_json(json.dumps(given), strict=True)
+        return profile.create(settings, max_batch_rows)
     except ValidationError as error:
         raise _impossible(name, error) from error
     except ValueError as error:  # of the policy: its settings do not fit the largest batch
-        raise ProfileError(name, "", found="settings that do not fit", expected=str(error)) from error
+        raise _own_error(name, str(error), known) from error
 
 
 _FROM_CONTEXT = frozenset({"faithful", "check_shapes"})
+_LARGEST = 10**13  # microseconds: four months; what is larger is a mistake, and would not fit every clock
+
+
+def _is_sane(value: object) -> bool:
+    """No number, however deep, is infinite, not a number or absurdly large."""
+    if isinstance(value, Mapping):
+        return all(map(_is_sane, (*value.keys(), *value.values())))
+    if isinstance(value, list | tuple):
+        return all(map(_is_sane, value))
+    return not isinstance(value, int | float) or abs(value) < _LARGEST
 
 
 def _impossible(name: str, error: ValidationError) -> ProfileError:
@@ -129,12 +144,22 @@ def _impossible(name: str, error: ValidationError) -> ProfileError:
     sentence = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         return ProfileError(name, _path(first["loc"]), found="nothing", expected="a value: it has no default")
-    if first["loc"]:
+    if first["type"] == "unexpected_keyword_argument":
+        return ProfileError(name, _path(first["loc"]), found="an unknown key", expected="no such key")
+    if first["loc"] and first["type"] != "value_error":
         return ProfileError(name, _path(first["loc"]), found=repr(first["input"]), expected=sentence)
-    own = _OWN_SENTENCE.fullmatch(sentence)  # of a profile's own check: "batch_size must be at least 1, found 0"
+    return _own_error(name, sentence, within=_path(first["loc"]))
+
+
+def _own_error(name: str, sentence: str, known: Collection[str] = (), within: str = "") -> ProfileError:
+    """From the sentence of a profile's own check, e.g. "batch_size must be at least 1, found 0"."""
+    own = _OWN_SENTENCE.fullmatch(sentence)
     if own:
-        return ProfileError(name, own["parameter"], found=own["found"], expected=f"that it {own['law']}")
-    return ProfileError(name, "", found="settings that do not fit each other", expected=sentence)
+        parameter = ".".join(filter(None, (within, own["parameter"])))
+        return ProfileError(name, parameter, found=own["found"], expected=f"that it {own['law']}")
+    first = sentence.split(" ", maxsplit=1)[0]
+    parameter = first if first in known else within
+    return ProfileError(name, parameter, found="settings that do not fit", expected=f"settings that do: {sentence}")
 
 
 def _path(steps: Sequence[int | str]) -> str:

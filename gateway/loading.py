@@ -12,6 +12,7 @@ from backends.pool import InstancePool
 from batching.alarm import Alarm
 from batching.clock import MILLISECOND_NS, Clock, seconds_to_ns
 from gateway.decoding import Decoder
+from gateway.policies import create_scheduler
 from gateway.served import Served
 from gateway.settings import Settings
 from models.errors import ModelsError, RepositoryError
@@ -98,6 +99,7 @@ async def _load(
     started_ns = clock.now_ns()
     pool = InstancePool(spec, clock=clock, budget_cores=available_cores(), allow_cpu=settings.allow_cpu)
     try:
+        create_scheduler(spec)  # only to find mistakes in its settings before the model is loaded
         await pool.start()
     except (BackendError, ModelsError) as error:
         loaded.add_failure(spec.name, spec.version, error)

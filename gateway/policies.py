@@ -42,10 +42,11 @@ def create_scheduler(spec: ModelSpec) -> Scheduler:
 
 def create_limits(spec: ModelSpec) -> Limits:
     """The scheduler's limits, from the model's configuration."""
+    largest = spec.largest_batch_rows
     return Limits(
-        max_batch_rows=spec.largest_batch_rows,
+        max_batch_rows=largest,
         max_requests=spec.batching.max_queue_requests,
-        max_rows=spec.batching.max_queue_rows,
+        max_rows=max(spec.batching.max_queue_rows, largest),
     )
 
 
@@ -60,12 +61,15 @@ def priority_level(spec: ModelSpec, requested: int) -> int:
 
 def _config_error(spec: ModelSpec, error: ProfileError) -> ConfigError:
     lines = spec.batching.parameter_lines
-    parameter = error.parameter.split(".")[0]
-    file = "shoal.toml" if parameter in lines or not parameter else "config.pbtxt"
+    parameter = next((name for name in lines if error.parameter == name or error.parameter.startswith(f"{name}.")), "")
+    is_of_pbtxt = not parameter and error.parameter.split(".")[0] in spec.batching.parameters
+    field = "batching.policy"
+    if error.parameter:
+        field = f"{'dynamic_batching' if is_of_pbtxt else 'batching.parameters'}.{error.parameter}"
     return ConfigError(
-        source=f"{spec.name}/{file}",
+        source=f"{spec.name}/{'config.pbtxt' if is_of_pbtxt else 'shoal.toml'}",
         line=lines.get(parameter),
-        field=f"batching.parameters.{error.parameter}" if parameter else "batching.policy",
+        field=field.encode("unicode_escape").decode(),
         found=error.found,
         expected=error.expected,
     )

@@ -104,6 +104,9 @@ class SideFile:
         table = self.tables.batching
         self._check_policy(table.policy, max_batch_rows)
         self._check_allowed_sizes(table.allowed_batch_sizes, max_batch_rows)
+        if table.max_queue_rows is not None and table.max_queue_rows < max_batch_rows:
+            expected = f"room for one batch: at least max_batch_size, {max_batch_rows}"
+            raise self.lines.error("batching.max_queue_rows", found=str(table.max_queue_rows), expected=expected)
         policy = table.policy or base.policy
         inherited = base.parameters if policy == base.policy else {}
         return replace(

@@ -60,7 +60,7 @@ class ShoalSettings:
             raise ValueError(f"latency_objective_us must be at least 1, found {self.latency_objective_us}")
         if self.refuse not in ("sacrifice", "hopeless"):
             raise ValueError(f"refuse must be 'sacrifice' or 'hopeless', found {self.refuse!r}")
-        if any(rows < 1 or time_us <= 0 for rows, time_us in self.warm_up_us.items()):
+        if any(rows < 1 or not 0 < time_us < _NEVER_NS for rows, time_us in self.warm_up_us.items()):
             raise ValueError(f"warm_up_us must hold positive times by positive rows, found {dict(self.warm_up_us)}")
 
 

@@ -7,7 +7,7 @@ RejectTimeoutRequests).
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from batching.core.actions import Action, Drop, RefusalReason, Requeue, Where
 from batching.core.policy import QueueView, View
@@ -27,6 +27,8 @@ class QueuePolicy:
         allow_timeout_override: A request's own `timeout` counts if it is shorter; without a default it never is.
         max_queue_size: Requests of the level that may wait, delayed ones included; 0 means any number.
     """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # a typing error never means a default
 
     timeout_action: Literal["REJECT", "DELAY"] = "REJECT"
     default_timeout_microseconds: int = 0

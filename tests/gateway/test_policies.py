@@ -37,6 +37,13 @@ def test_an_unknown_policy_is_refused_by_name() -> None:
         pytest.param({"batch_siz": 4}, "found an unknown parameter, expected batch_size, client", id="unknown"),
         pytest.param({"batch_size": "many"}, "batch_size: found 'many', expected Input should be a", id="type"),
         pytest.param({"batch_size": 0}, "batch_size: found 0, expected that it must be at least 1", id="value"),
+        pytest.param({"batch_size": 10**32}, "batch_size: found 1000", id="absurd"),
+        pytest.param(
+            {"max_batch_delay_ms": float("inf")}, "max_batch_delay_ms: found inf, expected fin", id="infinite"
+        ),
+        pytest.param({"batch_size": True}, "batch_size: found True, expected Input should be a", id="truth"),
+        pytest.param({"a.b": 1}, "parameters.a.b: found an unknown parameter", id="dot"),
+        pytest.param({"a\nb": 1}, r"parameters.a\\nb: found an unknown parameter", id="line-break"),
     ],
 )
 def test_an_impossible_parameter_is_refused_with_its_line(parameters: dict[str, object], words: str) -> None:
@@ -48,10 +55,37 @@ def test_an_impossible_parameter_is_refused_with_its_line(parameters: dict[str, 
     assert (caught.value.source, caught.value.line) == ("echo/shoal.toml", 7)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "field", "words"),
+    [
+        pytest.param({"default_queue_policy": {"x": 2}}, "default_queue_policy.x", "an unknown key", id="nested-key"),
+        pytest.param({"preserve_ordering": "off"}, "preserve_ordering", "'off'", id="text-for-truth"),
+        pytest.param({"priority_levels": "3"}, "priority_levels", "'3'", id="text-for-number"),
+        pytest.param({"preferred_batch_size": [16]}, "preferred_batch_size", "do not fit", id="above-the-cap"),
+    ],
+)
+def test_what_triton_cannot_mean_is_refused(parameters: dict[str, object], field: str, words: str) -> None:
+    lines = dict.fromkeys(parameters, 3)
+
+    with pytest.raises(ConfigError, match=words) as caught:
+        create_scheduler(echo(policy="triton", parameters=parameters, parameter_lines=lines))
+
+    assert (caught.value.field, caught.value.line) == (f"batching.parameters.{field}", 3)
+
+
+def test_a_mistake_of_the_config_is_told_as_one() -> None:
+    with pytest.raises(ConfigError, match=r"config\.pbtxt: dynamic_batching\.preferred_batch_size: found"):
+        create_scheduler(echo(policy="triton", parameters={"preferred_batch_size": (16,)}))
+
+
+def test_the_queue_holds_at_least_one_batch() -> None:
+    assert create_limits(echo(max_batch_rows=5_000)).max_rows == 5_000
+
+
 def test_sizes_to_pad_to_belong_to_the_model() -> None:
     spec = echo(policy="tfserving", parameters={"allowed_batch_sizes": (2, 4)})
 
-    with pytest.raises(ConfigError, match="expected them as .batching. allowed_batch_sizes"):
+    with pytest.raises(ConfigError, match=r"expected them as \[batching\] allowed_batch_sizes"):
         create_scheduler(spec)
 
 

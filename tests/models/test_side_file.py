@@ -19,6 +19,13 @@ SIDE = {
     "policy": ('[batching]\npolicy = ""', 2, "batching.policy", '""', "at least 1 character"),
     "dotted key": ('\nbatching.oversize = "x"', 2, "batching.oversize", '"x"', "'refuse'"),
     "inline table": ('\nbatching = { oversize = "x" }', 2, "batching.oversize", '"x"', "'refuse'"),
+    "queue below a batch": (
+        "[batching]\nmax_queue_rows = 7",
+        2,
+        "batching.max_queue_rows",
+        "7",
+        "at least max_batch_size, 8",
+    ),
     "zero limit": ("[batching]\nmax_queue_rows = 0", 2, "batching.max_queue_rows", "0", "greater than or equal to 1"),
     "text for number": ('[preprocessing]\ncrop = "224"', 2, "preprocessing.crop", '"224"', "a valid integer"),
     "date": ("labels = 2020-01-01", 1, "labels", "2020-01-01", "in the model's directory"),
