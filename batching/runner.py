@@ -29,6 +29,7 @@ class How(TypedDict, total=False):
     """What else `Scheduler.reserve` takes."""
 
     deadline_ns: int | None
+    expires_ns: int | None
     priority: int
     shape_key: Hashable
     timeout_ns: int | None
@@ -170,8 +171,7 @@ class Runner(Generic[Payload, Result]):
         ticket = self._scheduler.reserve(rows, self._clock.now_ns(), **how)
         is_held = self._scheduler.preserves_ordering
         self._entries[ticket] = Caller(self._loop.create_future(), rows, is_held=is_held)
-        if how.get("deadline_ns") is not None:
-            self._arm()
+        self._arm()
         return ticket
 
     # For reservations

@@ -137,7 +137,8 @@ class Served:
 
     def _how(self, started_ns: int, timeout_ns: int | None, priority: int = 0) -> How:
         return {
-            "deadline_ns": started_ns + (self._default_timeout_ns if timeout_ns is None else timeout_ns),
+            "deadline_ns": None if timeout_ns is None else started_ns + timeout_ns,
+            "expires_ns": started_ns + self._default_timeout_ns,
             "priority": priority_level(self.spec, priority),
             "timeout_ns": timeout_ns,
         }

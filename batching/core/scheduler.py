@@ -68,18 +68,30 @@ class Scheduler:
         self.wake_at_ns: int | None = None
         """When to hand in a `Timer`, or None; valid until the next `reserve` or `handle`."""
 
-    def reserve(
+    def reserve(  # noqa: PLR0913 - all but two are optional and named
         self,
         rows: int,
         now_ns: int,
         *,
         deadline_ns: int | None = None,
+        expires_ns: int | None = None,
         priority: int = 0,
         shape_key: Hashable = None,
         timeout_ns: int | None = None,
         sequence: TicketSequence | None = None,
     ) -> int:
         """Admit a request before its rows are ready, so that an overloaded server refuses before it decodes.
+
+        Args:
+            rows: Of the request.
+            now_ns: The time.
+            deadline_ns: When its caller stops waiting. Policies see it.
+            expires_ns: When the server gives up, for requests without a deadline. Policies do not see it: it says
+                nothing about how urgent the request is.
+            priority: Level, lower is served first.
+            shape_key: Requests share a batch only if their keys are equal.
+            timeout_ns: The request's own queue timeout, for policies that know such a parameter.
+            sequence: Of stateful models.
 
         Returns:
             The ticket for `Arrived` or `Withdrawn`, one of which must follow.
@@ -103,11 +115,12 @@ class Scheduler:
         if timeout_ns is not None or sequence is not None:
             ticket.timeout_ns = timeout_ns
             ticket.sequence = sequence
-        if deadline_ns is not None and self._enforce_deadlines:
+        ends_ns = expires_ns if deadline_ns is None else deadline_ns
+        if ends_ns is not None and self._enforce_deadlines:
             self._has_deadlines = True
-            self._ledger.deadlines.add(ticket, deadline_ns)
-            if self.wake_at_ns is None or deadline_ns < self.wake_at_ns:
-                self.wake_at_ns = deadline_ns
+            self._ledger.deadlines.add(ticket, ends_ns)
+            if self.wake_at_ns is None or ends_ns < self.wake_at_ns:
+                self.wake_at_ns = ends_ns
         return ticket.id
 
     def handle(self, events: Sequence[Event], now_ns: int) -> list[Command]:

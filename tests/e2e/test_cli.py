@@ -137,7 +137,7 @@ def test_models_lists_what_is_served(lite0: Server) -> None:
     ended = shoal("models", f"--url={lite0.url}")
 
     assert ended.returncode == 0
-    for word in ("efficientnet-lite0", "onnxruntime", "greedy", "yes"):
+    for word in ("efficientnet-lite0", "onnxruntime", "shoal", "yes"):
         assert word in ended.stdout
 
 
