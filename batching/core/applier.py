@@ -21,7 +21,7 @@ from batching.core.ledger import Ledger
 from batching.core.news import News
 from batching.core.performer import Performer
 from batching.core.state import State
-from batching.core.tickets import Place, Ticket
+from batching.core.tickets import RESERVED, WAITING, Ticket
 
 
 class Applier:
@@ -82,13 +82,13 @@ class Applier:
     def on_arrived(self, event: Arrived, commands: list[Command]) -> None:
         """The most frequent event, which may be applied without asking which kind it is."""
         ticket = self._ledger.tickets.get(event.ticket)
-        if ticket is None or ticket.place is not Place.RESERVED:
+        if ticket is None or ticket.place is not RESERVED:
             return
         state = self._state
         if ticket.rows > state.workers.max_batch_rows:
             self._refuse(ticket, commands)
             return
-        ticket.place = Place.WAITING
+        ticket.place = WAITING
         ticket.arrival_ns = state.now_ns
         state.reserved_requests -= 1
         state.queue.append(ticket)
@@ -131,7 +131,7 @@ class Applier:
         largest = state.max_batch_rows
         state.requeue_staged([batch for batch in state.batches if batch.rows > largest])
         for ticket in [ticket for ticket in state.queue if ticket.rows > largest]:
-            if ticket.place is not Place.WAITING:
+            if ticket.place is not WAITING:
                 continue  # gone with another part of its request
             if ticket.is_answered:
                 self._ledger.bury(ticket)

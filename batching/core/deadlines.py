@@ -3,11 +3,11 @@
 import heapq
 from collections.abc import Callable
 
-from batching.core.tickets import Place, Ticket
+from batching.core.tickets import GONE, Ticket
 
 
 def _has_ended(ticket: Ticket) -> bool:
-    return ticket.place is Place.GONE or ticket.is_answered
+    return ticket.place is GONE or ticket.is_answered
 
 
 class Deadlines:

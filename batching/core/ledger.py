@@ -14,7 +14,7 @@ from batching.core.errors import (
 from batching.core.limits import Limits
 from batching.core.ordering import ReleaseOrder, has_ended
 from batching.core.state import State
-from batching.core.tickets import Place, Ticket
+from batching.core.tickets import ENDED, GONE, RESERVED, RUNNING, STAGED, WAITING, Ticket
 
 
 class Ledger:
@@ -72,7 +72,7 @@ class Ledger:
 
     def start(self, ticket: Ticket) -> None:
         """A ticket runs: the limits count it no more."""
-        ticket.place = Place.RUNNING
+        ticket.place = RUNNING
         self._leave_pending(ticket)
 
     def restart(self, ticket: Ticket) -> None:
@@ -83,16 +83,16 @@ class Ledger:
 
     def finish(self, ticket: Ticket) -> None:
         """A ticket's rows are computed. A whole request ends with its last part, and when the order allows it."""
-        if ticket.place is Place.GONE:
+        if ticket.place is GONE:
             return
         if self.order is None and ticket.of is None and ticket.parts is None:
             self._forget(ticket)  # almost always
             return
-        ticket.place = Place.ENDED
+        ticket.place = ENDED
         request = ticket
         if ticket.of is not None:
             request = ticket.of
-            ticket.place = Place.GONE
+            ticket.place = GONE
             if request.parts:
                 request.parts.remove(ticket)
         if self.order is None and has_ended(request):
@@ -109,12 +109,12 @@ class Ledger:
         """Forget a request and all its parts, wherever they are. What runs stays in its batch, unheard."""
         self.counts[counter] += 1
         for piece in (request, *(request.parts or ())):
-            if piece.place is Place.RESERVED:
+            if piece.place is RESERVED:
                 self._state.reserved_requests -= 1
             if piece.place in _PENDING:
                 self._state.remove(piece)
                 self._leave_pending(piece)
-            piece.place = Place.GONE
+            piece.place = GONE
         request.parts = None
         del self.tickets[request.id]
 
@@ -124,7 +124,7 @@ class Ledger:
         for piece in (request, *(request.parts or ())):
             piece.is_answered = True
             if piece.place not in _PENDING:
-                piece.place = Place.GONE
+                piece.place = GONE
         request.parts = None
         del self.tickets[request.id]
 
@@ -132,7 +132,7 @@ class Ledger:
         """Take a ticket out that was answered while it kept its place."""
         self._state.remove(ticket)
         self._leave_pending(ticket)
-        ticket.place = Place.GONE
+        ticket.place = GONE
 
     def _leave_pending(self, ticket: Ticket) -> None:
         self._pending_rows -= ticket.rows
@@ -140,8 +140,8 @@ class Ledger:
             self._pending_requests -= 1
 
     def _forget(self, request: Ticket) -> None:
-        request.place = Place.GONE
+        request.place = GONE
         del self.tickets[request.id]
 
 
-_PENDING = frozenset({Place.RESERVED, Place.WAITING, Place.STAGED})
+_PENDING = frozenset({RESERVED, WAITING, STAGED})

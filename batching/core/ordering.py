@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from batching.core.tickets import Place, Ticket
+from batching.core.tickets import ENDED, GONE, Ticket
 
 
 class ReleaseOrder:
@@ -30,9 +30,9 @@ class ReleaseOrder:
 
 
 def _is_gone(request: Ticket) -> bool:
-    return request.place is Place.GONE or request.is_answered
+    return request.place is GONE or request.is_answered
 
 
 def has_ended(request: Ticket) -> bool:
     """Whether all rows of a request have been computed."""
-    return request.place is Place.ENDED and not request.parts
+    return request.place is ENDED and not request.parts

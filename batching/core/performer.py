@@ -22,7 +22,7 @@ from batching.core.commands import Abort, Command, Part, Refuse, Start
 from batching.core.errors import PolicyError
 from batching.core.ledger import Ledger
 from batching.core.state import State
-from batching.core.tickets import Place, Ticket
+from batching.core.tickets import GONE, RUNNING, STAGED, WAITING, Ticket
 
 
 class Performer:
@@ -120,7 +120,7 @@ class Performer:
             batch.tickets.remove(ticket)
             batch.rows -= ticket.rows
             self._ledger.start(ticket)
-            ticket.place = Place.GONE
+            ticket.place = GONE
 
     def _drop(self, action: Drop, commands: list[Command]) -> None:
         for ticket in list(action.tickets):
@@ -148,14 +148,14 @@ class Performer:
         if batch is None or not batch.is_running or not self._state.can_abort:
             raise PolicyError(f"batch {action.batch} cannot be preempted")
         self._state.free(batch)
-        members = [ticket for ticket in batch.tickets if ticket.place is Place.RUNNING]
+        members = [ticket for ticket in batch.tickets if ticket.place is RUNNING]
         for ticket in members:
             self._ledger.restart(ticket)
         self._state.requeue(members, Where.FRONT)
         commands.append(Abort(batch.id))
 
 
-_DROPPABLE = frozenset({Place.WAITING, Place.STAGED})
+_DROPPABLE = frozenset({WAITING, STAGED})
 
 
 def _start_command(batch: Batch, slots: tuple[int, ...] | None, *, has_parts: bool) -> Start:

@@ -7,7 +7,7 @@ from batching.core.batches import Batch
 from batching.core.errors import PolicyError
 from batching.core.limits import Limits
 from batching.core.queue import QueueOrder, WaitingQueue
-from batching.core.tickets import Place, Ticket
+from batching.core.tickets import STAGED, WAITING, Ticket
 from batching.core.workers import Worker, Workers
 
 
@@ -96,7 +96,7 @@ class State:
         if batch.sealed_ns is not None:
             raise PolicyError(f"batch {batch.id} is sealed")
         for ticket in tickets:
-            if ticket.place is not Place.WAITING:
+            if ticket.place is not WAITING:
                 raise PolicyError(f"ticket {ticket.id} cannot be taken: it is {ticket.place.value}")
             self.queue.remove(ticket)
         self._put(tickets, batch)
@@ -135,9 +135,9 @@ class State:
 
     def remove(self, ticket: Ticket) -> None:
         """Take a waiting or staged ticket out; a batch that becomes empty is gone."""
-        if ticket.place is Place.WAITING:
+        if ticket.place is WAITING:
             self.queue.remove(ticket)
-        elif ticket.place is Place.STAGED and ticket.holder is not None:
+        elif ticket.place is STAGED and ticket.holder is not None:
             batch = self._staged[ticket.holder]
             batch.tickets.remove(ticket)
             batch.rows -= ticket.rows
@@ -149,7 +149,7 @@ class State:
         moved = list(tickets)
         for ticket in moved:
             self.remove(ticket)
-            ticket.place = Place.WAITING
+            ticket.place = WAITING
             ticket.holder = None
             ticket.is_delayed = ticket.is_delayed or where is Where.DELAYED
         if where is Where.FRONT:
@@ -186,7 +186,7 @@ class State:
         for ticket in tickets:
             if ticket.shape_key != shape_key:
                 raise PolicyError("a batch mixes shapes")
-            ticket.place = Place.STAGED
+            ticket.place = STAGED
             ticket.holder = batch.id
             ticket.taken_ns = now_ns
             rows += ticket.rows
