@@ -121,7 +121,7 @@ def create_policy(
         settings = TypeAdapter(profile.settings).validate_json(json.dumps(given), strict=True)
         return profile.create(settings, max_batch_rows)
     except ValidationError as error:
-        raise _impossible(name, error) from error
+        raise _impossible(name, error, known) from error
     except ValueError as error:  # of the policy: its settings do not fit the largest batch
         raise _own_error(name, str(error), known) from error
 
@@ -139,7 +139,7 @@ def _is_sane(value: object) -> bool:
     return not isinstance(value, int | float) or abs(value) < _LARGEST
 
 
-def _impossible(name: str, error: ValidationError) -> ProfileError:
+def _impossible(name: str, error: ValidationError, known: Collection[str]) -> ProfileError:
     first = error.errors(include_url=False)[0]
     sentence = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
@@ -147,11 +147,12 @@ def _impossible(name: str, error: ValidationError) -> ProfileError:
     if first["type"] == "unexpected_keyword_argument":
         return ProfileError(name, _path(first["loc"]), found="an unknown key", expected="no such key")
     if first["loc"] and first["type"] != "value_error":
-        return ProfileError(name, _path(first["loc"]), found=repr(first["input"]), expected=sentence)
-    return _own_error(name, sentence, within=_path(first["loc"]))
+        expected = sentence.removeprefix("Input should be ")
+        return ProfileError(name, _path(first["loc"]), found=json.dumps(first["input"]), expected=expected)
+    return _own_error(name, sentence, known, within=_path(first["loc"]))
 
 
-def _own_error(name: str, sentence: str, known: Collection[str] = (), within: str = "") -> ProfileError:
+def _own_error(name: str, sentence: str, known: Collection[str], within: str = "") -> ProfileError:
     """From the sentence of a profile's own check, e.g. "batch_size must be at least 1, found 0"."""
     own = _OWN_SENTENCE.fullmatch(sentence)
     if own:

@@ -330,6 +330,6 @@ def _tell(caller: Caller[Any, Any], command: Expire | Refuse | Release) -> None:
         case Expire():
             caller.fail(DeadlineExceededError())
         case Refuse(_, reason):
-            caller.fail(refusal_error(reason))
+            caller.fail(refusal_error(reason, admitted=True))
         case Release():
             caller.release()

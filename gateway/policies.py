@@ -61,14 +61,15 @@ def priority_level(spec: ModelSpec, requested: int) -> int:
 
 def _config_error(spec: ModelSpec, error: ProfileError) -> ConfigError:
     lines = spec.batching.parameter_lines
-    parameter = next((name for name in lines if error.parameter == name or error.parameter.startswith(f"{name}.")), "")
-    is_of_pbtxt = not parameter and error.parameter.split(".")[0] in spec.batching.parameters
+    asked = error.parameter
+    parameter = next((name for name in lines if name and (asked == name or asked.startswith(f"{name}."))), "")
+    is_of_pbtxt = not parameter and asked.split(".")[0] in spec.batching.parameters
     field = "batching.policy"
-    if error.parameter:
-        field = f"{'dynamic_batching' if is_of_pbtxt else 'batching.parameters'}.{error.parameter}"
+    if asked:
+        field = f"{'dynamic_batching' if is_of_pbtxt else 'batching.parameters'}.{asked}"
     return ConfigError(
         source=f"{spec.name}/{'config.pbtxt' if is_of_pbtxt else 'shoal.toml'}",
-        line=lines.get(parameter),
+        line=None if is_of_pbtxt else lines.get(parameter),
         field=field.encode("unicode_escape").decode(),
         found=error.found,
         expected=error.expected,

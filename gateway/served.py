@@ -13,9 +13,6 @@ from batching.callers import Answer, Splitting
 from batching.clock import Clock
 from batching.core.errors import (
     BatchingError,
-    DeadlineExceededError,
-    HopelessError,
-    OverloadedError,
     TooManyRowsError,
 )
 from batching.runner import How, Reservation, Runner
@@ -164,7 +161,7 @@ class Served:
     def _count_failure(self, error: BaseException, started_ns: int) -> None:
         """Requests that were never admitted are the scheduler's refusals and not counted here, as in Triton."""
         match error:
-            case DeadlineExceededError(admitted=True) | HopelessError() | OverloadedError():
+            case BatchingError(admitted=True):
                 reason = "REJECTED"
             case BatchingError():
                 return

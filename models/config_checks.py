@@ -129,11 +129,19 @@ def _problems_of_levels(batching: Any) -> Iterator[tuple[str, str, str]]:
         if not 1 <= level <= levels:
             expected = f"a level from 1 to priority_levels, {levels}" if levels else "no levels without priority_levels"
             yield f"priority_queue_policy[{index}]", f"level {level}", expected
-    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
-    if any(policy.default_timeout_microseconds > _MAX_DELAY_US for policy in policies):
-        yield "default_queue_policy", "a timeout of more than one hour", f"at most {_MAX_DELAY_US} microseconds"
+    yield from _problems_of_queue_policies(batching)
+
+
+def _problems_of_queue_policies(batching: Any) -> Iterator[tuple[str, str, str]]:
+    policies = {"default_queue_policy": batching.default_queue_policy}
+    for index, policy in enumerate(batching.priority_queue_policy.values()):
+        policies[f"priority_queue_policy[{index}].value"] = policy
+    for path, policy in policies.items():
+        if policy.default_timeout_microseconds > _MAX_DELAY_US:
+            found = f"{policy.default_timeout_microseconds}, which is more than one hour"
+            yield f"{path}.default_timeout_microseconds", found, f"at most {_MAX_DELAY_US}"
     if batching.preserve_ordering:
-        yield from _problems_of_ordering(levels, policies)
+        yield from _problems_of_ordering(batching.priority_levels, list(policies.values()))
 
 
 def _problems_of_ordering(levels: int, policies: Sequence[Any]) -> Iterator[tuple[str, str, str]]:

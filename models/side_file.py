@@ -109,11 +109,12 @@ class SideFile:
             raise self.lines.error("batching.max_queue_rows", found=str(table.max_queue_rows), expected=expected)
         policy = table.policy or base.policy
         inherited = base.parameters if policy == base.policy else {}
+        given = {name: _over(value, inherited.get(name)) for name, value in table.parameters.items()}
         return replace(
             base,
             policy=policy,
-            parameters={**inherited, **table.parameters},
-            parameter_lines={name: self.lines.line_of(f"batching.parameters.{name}") or 1 for name in table.parameters},
+            parameters={**inherited, **given},
+            parameter_lines=self._parameter_lines(),
             faithful=table.faithful,
             max_queue_requests=table.max_queue_requests or base.max_queue_requests,
             max_queue_rows=table.max_queue_rows or base.max_queue_rows,
@@ -172,6 +173,12 @@ class SideFile:
             raise self.lines.error("output.name", found=f"labels for {len(outputs)} outputs", expected=expected)
         return outputs[0]
 
+    def _parameter_lines(self) -> Mapping[str, int]:
+        """By parameter; by the empty name that of the policy."""
+        names = ["", *self.tables.batching.parameters]
+        paths = ["batching.policy" if not name else f"batching.parameters.{name}" for name in names]
+        return {name: line for name, path in zip(names, paths, strict=True) if (line := self.lines.line_of(path))}
+
     def _check_policy(self, policy: str | None, max_batch_rows: int) -> None:
         if policy not in (None, "single") and max_batch_rows == 0:
             expected = '"single", because max_batch_size is 0'
@@ -185,6 +192,14 @@ class SideFile:
             raise self.lines.error(path, found=found, expected="ascending sizes, each once")
         if sizes[-1] != max_batch_rows:
             raise self.lines.error(path, found=found, expected=f"sizes that end with max_batch_size, {max_batch_rows}")
+
+
+def _over(value: object, inherited: object) -> object:
+    """A value over that of config.pbtxt; in a table only what is given is replaced."""
+    if not isinstance(value, Mapping) or not isinstance(inherited, Mapping):
+        return value
+    below = {str(key): old for key, old in inherited.items()}
+    return {**below, **{str(key): _over(new, below.get(str(key))) for key, new in value.items()}}
 
 
 def parse_side_file(text: str, source: str) -> SideFile:

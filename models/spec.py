@@ -40,7 +40,7 @@ class BatchingSpec:
     Attributes:
         policy: Name of the policy profile, e.g. ``shoal``, ``triton``, or ``single`` (one request at a time).
         parameters: The profile's parameters under their original names; what is missing has the original's default.
-        parameter_lines: Where shoal.toml gives them, for messages.
+        parameter_lines: Where shoal.toml gives them, for messages; under the empty name, where it gives the policy.
         faithful: Keep the original server's lateness with timeouts, instead of answering everybody on time.
         max_queue_requests: Requests that may wait or be decoded at once.
         max_queue_rows: Rows that may wait or be decoded at once.

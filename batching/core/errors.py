@@ -21,7 +21,13 @@ from batching.core.actions import RefusalReason
 
 
 class BatchingError(Exception):
-    """Base of all errors of this package. Instances survive copying and pickling, whatever their constructors."""
+    """Base of all errors of this package. Instances survive copying and pickling, whatever their constructors.
+
+    Attributes:
+        admitted: Whether the request had been admitted; then it counts as failed, otherwise as refused.
+    """
+
+    admitted = False
 
     @override
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,17 +43,14 @@ class QueueFullError(BatchingError):
     """
 
     def __init__(self, *, limit: int | None = None, unit: str = "") -> None:
-        super().__init__("Exceeds maximum queue size" + (f" ({limit} {unit})" if limit is not None else ""))
+        which = f"{limit} {unit}" if limit is not None else "a limit of the model's batching policy"
+        super().__init__(f"Exceeds maximum queue size ({which})")
         self.limit = limit
         self.unit = unit
 
 
 class DeadlineExceededError(BatchingError):
-    """The deadline passed before the answer was ready.
-
-    Attributes:
-        admitted: Whether the request had been admitted; False if its deadline had passed before.
-    """
+    """The deadline passed before the answer was ready."""
 
     def __init__(self, *, admitted: bool = True) -> None:
         super().__init__("Request timeout expired")
@@ -58,7 +61,7 @@ class HopelessError(BatchingError):
     """The deadline cannot be met any more, or only by making others late."""
 
     def __init__(self) -> None:
-        super().__init__("Request timeout cannot be met: too much work is queued before it")
+        super().__init__("Request cannot be answered within its timeout or the model's latency objective")
 
 
 class OverloadedError(BatchingError):
@@ -86,7 +89,9 @@ class TooManyRowsError(BatchingError):
     def __init__(self, *, rows: int | None = None, limit_rows: int | None = None) -> None:
         known = rows is not None and limit_rows is not None
         sentence = f"request has {rows} rows, the largest batch is {limit_rows}"
-        super().__init__(sentence if known else "request has more rows than the largest batch, which was lowered")
+        super().__init__(
+            sentence if known else "request has more rows than the largest batch of the policy, or of the instances now"
+        )
         self.rows = rows
         self.limit_rows = limit_rows
 
@@ -112,6 +117,8 @@ _ERRORS: dict[RefusalReason, Callable[[], BatchingError]] = {
 }
 
 
-def refusal_error(reason: RefusalReason) -> BatchingError:
-    """What a caller gets whose request the policy dropped."""
-    return _ERRORS[reason]()
+def refusal_error(reason: RefusalReason, *, admitted: bool) -> BatchingError:
+    """What a caller gets whose request the policy refuses, before or after its admission."""
+    error = _ERRORS[reason]()
+    error.admitted = admitted
+    return error

@@ -75,6 +75,8 @@ class Performer:
         taken: Sequence[Ticket]
         if action.tickets is None:
             taken = self._state.take(action.requests, batch, action.rows_of_last)
+        elif action.requests != len(action.tickets) or action.rows_of_last is not None:
+            raise PolicyError(f"{len(action.tickets)} chosen requests are taken as {action.requests}, whole ones only")
         else:
             taken = self._state.take_chosen(action.tickets, batch)
         if self._ledger.order is not None:

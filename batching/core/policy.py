@@ -113,6 +113,16 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class Planning(Protocol):
+    """A policy in order of deadline that has an objective for requests without one, or with a later one."""
+
+    @property
+    def objective_ns(self) -> int | None:
+        """How long after its arrival such a request is due; None: it is served last."""
+        ...
+
+
+@runtime_checkable
 class Admitting(Protocol):
     """A policy with a queue limit of its own."""
 

@@ -3,7 +3,7 @@
 import enum
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from batching.core.tickets import Ticket
@@ -15,7 +15,7 @@ class QueueOrder(enum.Enum):
     """Who is first within a priority level."""
 
     ARRIVAL = "arrival"
-    DEADLINE = "deadline"  # earliest deadline first, those without one last; then by arrival
+    DEADLINE = "deadline"  # earliest deadline first, see `WaitingQueue`; then by arrival
 
 
 class _Level(Protocol):
@@ -59,8 +59,9 @@ class _ByArrival:
 class _ByDeadline:
     """A sorted list: inserting moves memory, which for thousands of entries is faster than a tree in Python."""
 
-    def __init__(self) -> None:
-        self._keys: list[tuple[int, int, int]] = []  # deadline, arrival, id; unique
+    def __init__(self, objective_ns: int | None) -> None:
+        self._objective_ns = _NO_DEADLINE if objective_ns is None else objective_ns
+        self._keys: list[tuple[int, int, int]] = []  # due time, arrival, id; unique
         self._tickets: dict[int, Ticket] = {}
 
     def __len__(self) -> int:
@@ -71,31 +72,40 @@ class _ByDeadline:
         return (tickets[key[2]] for key in self._keys)
 
     def append(self, ticket: Ticket) -> None:
-        insort(self._keys, _key(ticket))
+        insort(self._keys, self._key(ticket))
         self._tickets[ticket.id] = ticket
 
     push_front = append  # the order is by deadline whatever the wish
 
     def remove(self, ticket: Ticket) -> None:
-        del self._keys[bisect_left(self._keys, _key(ticket))]
+        del self._keys[bisect_left(self._keys, self._key(ticket))]
         del self._tickets[ticket.id]
 
     def pop_first(self, count: int) -> list[Ticket]:
         first, self._keys[:count] = self._keys[:count], []
         return [self._tickets.pop(key[2]) for key in first]
 
-
-def _key(ticket: Ticket) -> tuple[int, int, int]:
-    deadline_ns = _NO_DEADLINE if ticket.deadline_ns is None else ticket.deadline_ns
-    return deadline_ns, ticket.arrival_ns, ticket.id
+    def _key(self, ticket: Ticket) -> tuple[int, int, int]:
+        due_ns = ticket.arrival_ns + self._objective_ns
+        if ticket.deadline_ns is not None and ticket.deadline_ns < due_ns:
+            due_ns = ticket.deadline_ns
+        return due_ns, ticket.arrival_ns, ticket.id
 
 
 class WaitingQueue:
-    """Requests by priority level (lower first; behind each level those that were delayed), then by `order`."""
+    """Requests by priority level (lower first; behind each level those that were delayed), then by `order`.
 
-    def __init__(self, order: QueueOrder) -> None:
+    Args:
+        order: Who is first within a level.
+        objective_ns: In order of deadline, how long after its arrival a request is due that has no earlier deadline;
+            None: last.
+    """
+
+    def __init__(self, order: QueueOrder, objective_ns: int | None = None) -> None:
         self.rows = 0
-        self._new_level = _ByArrival if order is QueueOrder.ARRIVAL else _ByDeadline
+        self._new_level: Callable[[], _Level] = (
+            _ByArrival if order is QueueOrder.ARRIVAL else lambda: _ByDeadline(objective_ns)
+        )
         self._levels: dict[tuple[int, bool], _Level] = {}
         self._order: list[_Level] = []  # the levels' queues, most urgent first
         self._length = 0

@@ -28,7 +28,8 @@ from batching.core.ledger import Ledger
 from batching.core.limits import Limits
 from batching.core.news import NOTHING
 from batching.core.performer import Performer
-from batching.core.policy import Admitting, Policy
+from batching.core.policy import Admitting, Planning, Policy
+from batching.core.queue import WaitingQueue
 from batching.core.state import State
 from batching.core.statistics import SchedulerStatistics
 from batching.core.tickets import Sequence as TicketSequence
@@ -59,7 +60,7 @@ class Scheduler:
     ) -> None:
         self._policy = policy
         self._admit = policy.admit if isinstance(policy, Admitting) else None
-        self._state = State(limits, policy.queue_order, can_abort=can_abort)
+        self._state = State(limits, _queue_for(policy), can_abort=can_abort)
         self._ledger = Ledger(limits, self._state, preserve_ordering=preserve_ordering)
         self._performer = Performer(self._state, self._ledger)
         self._enforce_deadlines = enforce_deadlines
@@ -216,7 +217,7 @@ class Scheduler:
             return None
         self._state.now_ns = max(self._state.now_ns, now_ns)
         reason = self._admit(self._state, rows, priority)
-        return None if reason is None else refusal_error(reason)
+        return None if reason is None else refusal_error(reason, admitted=False)
 
     # Events: first what has ended, then all others by kind; the policy is asked after each kind.
 
@@ -258,7 +259,7 @@ class Scheduler:
         self._policy = policy
         self._admit = policy.admit if isinstance(policy, Admitting) else None
         self._state.requeue_staged(self._state.batches)
-        self._state.reorder(policy.queue_order)
+        self._state.move_to(_queue_for(policy))
         self._applier.news.fleet = True
 
     # The policy
@@ -290,6 +291,10 @@ class Scheduler:
             if deadline_ns is not None and (wake_ns is None or deadline_ns < wake_ns):
                 wake_ns = deadline_ns
         self.wake_at_ns = wake_ns
+
+
+def _queue_for(policy: Policy) -> WaitingQueue:
+    return WaitingQueue(policy.queue_order, policy.objective_ns if isinstance(policy, Planning) else None)
 
 
 def _order(event: Event) -> int:

@@ -168,6 +168,8 @@ class SharedDevices:
             events: By model, as for `Scheduler.handle`; nothing is needed for a wake-up.
             now_ns: Not earlier than in any call before.
         """
+        if unknown := events.keys() - {model.name for model in self._models}:
+            raise ValueError(f"no model is named {', '.join(sorted(unknown))}")
         concerned = [model for model in self._models if events.get(model.name) or model.is_due(now_ns)]
         active = [model for model in self._models if model in concerned or model.has_waiting]
         commands: dict[str, list[Command]] = {}

@@ -6,7 +6,7 @@ from batching.core.actions import Where
 from batching.core.batches import Batch
 from batching.core.errors import PolicyError
 from batching.core.limits import Limits
-from batching.core.queue import QueueOrder, WaitingQueue
+from batching.core.queue import WaitingQueue
 from batching.core.tickets import STAGED, WAITING, Ticket
 from batching.core.workers import Worker, Workers
 
@@ -14,9 +14,9 @@ from batching.core.workers import Worker, Workers
 class State:
     """The scheduler's state as a `View`; only the scheduler changes it."""
 
-    def __init__(self, limits: Limits, order: QueueOrder, *, can_abort: bool) -> None:
+    def __init__(self, limits: Limits, queue: WaitingQueue, *, can_abort: bool) -> None:
         self.now_ns = 0
-        self.queue = WaitingQueue(order)
+        self.queue = queue
         self.workers = Workers(limits.max_batch_rows)
         self.next_batch = 1
         self.reserved_requests = 0
@@ -162,10 +162,10 @@ class State:
         """Put the members of whole batches back to the front of the queue."""
         self.requeue([ticket for batch in batches for ticket in batch.tickets], Where.FRONT)
 
-    def reorder(self, order: QueueOrder) -> None:
-        """Give the queue another order."""
+    def move_to(self, queue: WaitingQueue) -> None:
+        """Move all that wait to another, empty queue with an order of its own."""
         waiting = sorted(self.queue, key=lambda ticket: (ticket.arrival_ns, ticket.id))
-        self.queue = WaitingQueue(order)
+        self.queue = queue
         for ticket in waiting:
             ticket.note = None  # of the policy before
             self.queue.append(ticket)

@@ -96,6 +96,8 @@ class Ticket:
         part.is_delayed = self.is_delayed
         part.first_row = self.first_row
         part.is_answered = self.is_answered
+        part.timeout_ns = self.timeout_ns
+        part.sequence = self.sequence
         part.of = request = self.of or self
         request.parts = [*(request.parts or ()), part]
         self.first_row += rows

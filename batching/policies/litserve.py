@@ -20,7 +20,7 @@ Source: Lightning-AI/LitServe, `loops/base.py` (`collate_requests`), `loops/simp
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from batching.core.actions import Action, Drop, Launch, RefusalReason, StartBatch, Take
 from batching.core.batches import Batch, CloseReason
@@ -51,7 +51,7 @@ class LitServeSettings:
 
     max_batch_size: int = 1
     batch_timeout: float = 0.0
-    timeout: float | None = 30.0
+    timeout: float | Literal[False] | None = 30.0
     faithful: bool = True
     get_us: int = 0
     answer_us: int = 0

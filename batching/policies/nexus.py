@@ -63,6 +63,7 @@ class Nexus:
     queue_order: ClassVar[QueueOrder] = QueueOrder.DEADLINE
 
     def __init__(self, settings: NexusSettings, max_batch_rows: int) -> None:
+        self.objective_ns = None if settings.slo_us is None else settings.slo_us * MICROSECOND_NS
         self._profile = ServiceProfile(settings.profile_us)
         self._slo_us = settings.slo_us
         self._choose = self._window if settings.drop == "window" else self._earliest

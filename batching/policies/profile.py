@@ -62,8 +62,7 @@ class ServiceProfile:
 def due_ns(ticket: Ticket, slo_us: int | None) -> int:
     """A request's deadline or its arrival plus the objective, whatever is first; `NEVER_NS` if there is neither.
 
-    A server gives every request some deadline, mostly a distant one: it does not relax the objective. A queue in order
-    of deadline puts requests without one last, in order of arrival.
+    It is the order of the queue, too.
     """
     deadline_ns = NEVER_NS if ticket.deadline_ns is None else ticket.deadline_ns
     return deadline_ns if slo_us is None else min(deadline_ns, ticket.arrival_ns + slo_us * MICROSECOND_NS)

@@ -35,7 +35,7 @@ class RayServeSettings:
     Attributes:
         max_batch_size: Largest batch in requests, or in rows with `batch_size_fn_rows`.
         batch_wait_timeout_s: Seconds to collect, from taking the first request.
-        max_concurrent_batches: Batches that may run at once; no more than there are idle instance slots.
+        max_concurrent_batches: Batches that may run at once for each instance, which stands for a replica.
         batch_size_fn_rows: `batch_size_fn` gives a request's rows; else every request counts 1.
         blocking: The function blocks the event loop while it runs, so that one batch runs at a time.
     """
@@ -52,7 +52,9 @@ class RayServeSettings:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
         if not 0 <= self.batch_wait_timeout_s < float("inf"):
-            raise ValueError(f"batch_wait_timeout_s must not be negative, nor infinite: {self.batch_wait_timeout_s}")
+            raise ValueError(
+                f"batch_wait_timeout_s must not be negative or infinite, found {self.batch_wait_timeout_s}"
+            )
 
 
 class RayServe:
@@ -89,7 +91,7 @@ class RayServe:
         return None if self._blocking and view.running else self._loop.ends_ns(view)
 
     def _start(self, view: View) -> Sequence[Action]:
-        if not view.idle_slots or len(view.running) >= self._concurrent:
+        if not view.idle_slots or len(view.running) >= self._concurrent * len(view.instances):
             return ()
         batch = oldest_formed(view)
         return () if batch is None else (StartBatch(batch.id),)

@@ -22,7 +22,7 @@ from batching.core.news import News
 from batching.core.policy import View
 from batching.core.queue import QueueOrder
 from batching.core.tickets import Place, Ticket
-from batching.policies.profile import ServiceProfile, TimelyPrefix, due_ns, timely_prefix
+from batching.policies.profile import MICROSECOND_NS, ServiceProfile, TimelyPrefix, due_ns, timely_prefix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,7 @@ class Shepherd:
     queue_order: ClassVar[QueueOrder] = QueueOrder.DEADLINE
 
     def __init__(self, settings: ShepherdSettings) -> None:
+        self.objective_ns = None if settings.slo_us is None else settings.slo_us * MICROSECOND_NS
         self._profile = ServiceProfile(settings.profile_us)
         self._slo_us = settings.slo_us
         self._factor = settings.preemption_factor
@@ -101,8 +102,6 @@ class Shepherd:
     def _due_ns(self, ticket: Ticket) -> int:
         return due_ns(ticket, self._slo_us)
 
-    @staticmethod
-    def _order(ticket: Ticket) -> tuple[int, bool, int, int, int]:
+    def _order(self, ticket: Ticket) -> tuple[int, int, int, int]:
         """That of the queue."""
-        no_deadline = ticket.deadline_ns is None
-        return ticket.priority, no_deadline, ticket.deadline_ns or 0, ticket.arrival_ns, ticket.id
+        return ticket.priority, self._due_ns(ticket), ticket.arrival_ns, ticket.id

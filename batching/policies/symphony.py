@@ -84,6 +84,7 @@ class Symphony:
 
     def __init__(self, settings: SymphonySettings, max_batch_rows: int) -> None:
         self._settings = settings
+        self.objective_ns = settings.slo_us * MICROSECOND_NS
         self._profile = ServiceProfile(settings.profile_us)
         self._largest_rows = max_batch_rows
         half_ns = settings.slo_us * MICROSECOND_NS // 2

@@ -69,7 +69,9 @@ class TFServingSettings:
                 raise ValueError(f"{name} must be at least {least}, found {value}")
         rows, sizes = self.execution_rows, self.allowed_batch_sizes
         if rows > self.max_batch_size:
-            raise ValueError(f"max_execution_batch_size is {rows}, above max_batch_size {self.max_batch_size}")
+            raise ValueError(
+                f"max_execution_batch_size must not be above max_batch_size {self.max_batch_size}, found {rows}"
+            )
         if any(low >= high for low, high in pairwise((0, *sizes))):
             raise ValueError(f"allowed_batch_sizes must be positive and ascend, found {list(sizes)}")
         if sizes and sizes[-1] != rows:

@@ -17,9 +17,8 @@ def after_admission(timeout_ns: int | None) -> TimesOut | None:
 
 
 def as_requested(ticket: Ticket) -> int | None:
-    """The time that the request, or the one that it was cut from, brings along, from its arrival on."""
-    timeout_ns = (ticket.of or ticket).timeout_ns
-    return None if timeout_ns is None else ticket.arrival_ns + timeout_ns
+    """The time that the request brings along, from its arrival on."""
+    return None if ticket.timeout_ns is None else ticket.arrival_ns + ticket.timeout_ns
 
 
 class Timeouts:

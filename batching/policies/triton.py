@@ -68,13 +68,15 @@ class TritonSettings:
             raise ValueError(f"default_priority_level {expected}, {known.format(self.default_priority_level)}")
         for level in self.priority_queue_policy:
             if level not in levels:
-                raise ValueError(f"priority_queue_policy may name existing levels only, {known.format(level)}")
+                raise ValueError(f"priority_queue_policy must name existing levels only, {known.format(level)}")
 
     def _check_order(self) -> None:
         if self.priority_levels > 1:
-            raise ValueError(f"preserve_ordering allows one of priority_levels at most, found {self.priority_levels}")
+            raise ValueError(
+                f"preserve_ordering must be false with more than one priority level, found {self.priority_levels}"
+            )
         if any(policy.delays for policy in (self.default_queue_policy, *self.priority_queue_policy.values())):
-            raise ValueError("preserve_ordering excludes a queue policy with timeout_action DELAY and a timeout")
+            raise ValueError("preserve_ordering must be false with a queue policy that delays, found true")
 
 
 def create_triton(

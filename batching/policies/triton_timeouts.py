@@ -4,12 +4,12 @@ The original (triton-inference-server/core, `scheduler_utils.cc`: ApplyPolicyAtC
 requests only where its batcher passes them: that is `Sieve`. `Punctual` finds them at the moment when they become late.
 """
 
-import heapq
 from collections.abc import Iterable, Iterator
 
 from batching.core.actions import Action
+from batching.core.deadlines import Deadlines
 from batching.core.policy import QueueView
-from batching.core.tickets import Place, Ticket
+from batching.core.tickets import WAITING, Ticket
 from batching.policies.triton_queue import QueuePolicies
 
 
@@ -51,29 +51,23 @@ class Punctual:
 
     def __init__(self, policies: QueuePolicies) -> None:
         self._policies = policies
-        self._heap: list[tuple[int, int, Ticket]] = []
+        self._deadlines = Deadlines(lambda ticket: ticket.place is not WAITING or ticket.is_delayed)
 
     def watch(self, tickets: Iterable[Ticket]) -> None:
         """Watch waiting tickets; twice does no harm."""
         for ticket in tickets:
             latest_ns = self._policies.latest_ns(ticket)
             if latest_ns is not None:
-                heapq.heappush(self._heap, (latest_ns, ticket.id, ticket))
+                self._deadlines.add(ticket, latest_ns)
 
     def pop_late(self, now_ns: int) -> list[Action]:
         """What is to be done with those that are late now."""
-        late: dict[int, Ticket] = {}
-        while (nearest_ns := self.nearest_ns()) is not None and nearest_ns <= now_ns:
-            ticket = heapq.heappop(self._heap)[2]
-            late[ticket.id] = ticket
+        late = {ticket.id: ticket for ticket in self._deadlines.pop_due(now_ns)}
         return self._policies.actions(late.values())
 
     def nearest_ns(self) -> int | None:
         """When the next waiting ticket times out."""
-        heap = self._heap
-        while heap and (heap[0][2].place is not Place.WAITING or heap[0][2].is_delayed):
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
+        return self._deadlines.nearest_ns()
 
 
 def earlier(one_ns: int | None, other_ns: int | None) -> int | None:

@@ -56,8 +56,7 @@ def _options() -> argparse.Namespace:
 def _heading(scenarios: Sequence[Scenario], plan: Plan) -> list[str]:
     settings = len(plan.only or rivals(has_deadlines=True))
     return [
-        f"{len(scenarios)} scenarios, about {REQUESTS} simulated requests a run (bursts up to four times as many), the "
-        "first tenth not counted.",
+        f"{len(scenarios)} scenarios, at least {REQUESTS} simulated requests a run, the first tenth not counted.",
         f"Up to {settings} rival settings on {plan.screening} seeds; shoal, and the best rivals by each measure, on "
         f"{len(plan.seeds)}.",
     ]

@@ -117,22 +117,29 @@ def fixed_profiles(played: Sequence[Played]) -> Mapping[str, tuple[Lateness, flo
 
 
 def _goodput(played: Sequence[Played], limits: Limits) -> Iterator[Verdict]:
-    for title, group in (
-        ("designed", [each for each in played if not is_held_out(each)]),
-        ("held out", [each for each in played if is_held_out(each)]),
-    ):
-        if group:
-            ratios = [each.ratio(goodput, each.best(goodput)) for each in group]
-            near = fmean(ratio >= 0.99 for ratio in ratios)
-            yield Verdict(
-                f"goodput >= 0.99 of the best rival's in {limits.near_share:.0%} of scenarios, "
-                f"{limits.worst} everywhere ({title})",
-                f"{near:.1%} of {len(group)}, worst {min(ratios):.3f}",
-                near >= limits.near_share and min(ratios) >= limits.worst,
-            )
-        late = with_deadlines(group)
-        if late:
-            yield _average(title, late, limits)
+    parts = {
+        "designed": [each for each in played if not is_held_out(each)],
+        "held out": [each for each in played if is_held_out(each)],
+    }
+    near = _near_share(played)
+    shares = ", ".join(f"{_near_share(part):.1%} of {len(part)} {title}" for title, part in parts.items() if part)
+    worst = min(played, key=_best_ratio)
+    yield Verdict(
+        f"goodput >= 0.99 of the best rival's in {limits.near_share:.0%} of scenarios, {limits.worst} everywhere",
+        f"{near:.1%} of {len(played)} ({shares}), worst {_best_ratio(worst):.3f} ({worst.scenario.name})",
+        near >= limits.near_share and _best_ratio(worst) >= limits.worst,
+    )
+    for title, part in parts.items():
+        if with_deadlines(part):
+            yield _average(title, with_deadlines(part), limits)
+
+
+def _best_ratio(each: Played) -> float:
+    return each.ratio(goodput, each.best(goodput))
+
+
+def _near_share(played: Sequence[Played]) -> float:
+    return fmean([_best_ratio(each) >= 0.99 for each in played])
 
 
 def _average(title: str, played: Sequence[Played], limits: Limits) -> Verdict:

@@ -21,7 +21,7 @@ from batching.simulation import (
 from loadtest.policy_matrix.served import Served
 
 REQUESTS = 2_500
-"""Simulated requests of a run for every two instances, or one; the first tenth is warm-up."""
+"""Simulated requests of a run, at least; the first tenth is warm-up."""
 _BURSTS, _MOST_REQUESTS = 12, 10_000  # so many times on and off in a run, as far as this allows
 _ROUNDS = 60  # at least so many requests of each caller
 _LIMITLESS = 1_000_000
@@ -116,7 +116,7 @@ def open_load(
     rate = percent / 100 * served.capacity_per_s(instances) * 2 / (1 + rows_up_to)
     if rows_up_to > 1:
         requests = replace(requests, rows=uniform(1, rows_up_to))
-    duration_s = _requests(instances) / rate
+    duration_s = _requests(served, instances) / rate
     load: Load
     if kind == "bursty":
         mean_on_s = 60 * served.alone_ns / SECOND_NS
@@ -160,7 +160,7 @@ def closed_loop(served: Served, instances: int, callers: int, think_ms: float = 
         served=served,
         instances=instances,
         load=loop,
-        duration_s=max(_requests(instances), _ROUNDS * callers) / rate,
+        duration_s=max(_requests(served, instances), _ROUNDS * callers) / rate,
         callers=None if think_s else callers,
     )
 
@@ -178,5 +178,6 @@ def mixed(served: Served, instances: int, callers: int, percent: float, *, famil
     )
 
 
-def _requests(instances: int) -> int:
-    return REQUESTS * max(instances // 2, 1)  # the more are on their way, the more the ends of a run would matter
+def _requests(served: Served, instances: int) -> int:
+    """Enough that those on their way when counting begins and ends do not matter."""
+    return max(REQUESTS, 80 * served.largest_rows * max(instances // 2, 1))

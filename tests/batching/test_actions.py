@@ -396,6 +396,26 @@ def test_a_policy_may_serve_by_deadline():
     assert queued(bench) == [soon, late, never]
 
 
+def test_an_objective_orders_those_who_bring_no_deadline():
+    class WithObjective(ToldByDeadline):
+        objective_ns = 100
+
+    bench = Bench(WithObjective())
+    plain = bench.arrive()
+    later = bench.arrive(deadline_ns=5_000)
+    soon = bench.arrive(deadline_ns=50)
+
+    assert queued(bench) == [soon, plain, later]
+
+
+def test_chosen_requests_are_taken_whole_and_as_many_as_said():
+    bench = Bench()
+    bench.arrive(2)
+
+    with pytest.raises(PolicyError, match="1 chosen requests are taken as 7"):
+        bench.do(lambda view: (Launch(7, EAGER, tickets=list(view.queue)),))
+
+
 def test_withdrawing_by_deadline_keeps_the_order():
     bench = Bench(ToldByDeadline())
     tickets = [bench.arrive(deadline_ns=5_000 - number) for number in range(4)]

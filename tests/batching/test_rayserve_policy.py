@@ -51,7 +51,7 @@ def test_batches_are_those_of_the_worked_example(settings, service_us, load, exp
             "10000:a 21000:b 32000:c 43000:d 54000:e", id="RS4",
         ),
         pytest.param(2, 2, "a@0 b@11000 c@22000", "10000:a 21000:b 60000:c", "10000:a 21000:b 32000:c", id="RS7"),
-        pytest.param(1, 2, "a@0 b@11000", "10000:a 60000:b", "10000:a 21000:b", id="the-permits-limit"),
+        pytest.param(1, 2, "a@0 b@11000", "10000:a 21000:b", "10000:a 21000:b", id="each-instance-is-a-replica"),
         pytest.param(2, 1, "a@0 b@11000", "10000:a 60000:b", "10000:a 21000:b", id="the-instances-limit"),
     ],
 )  # fmt: skip

@@ -3,7 +3,7 @@
 import pytest
 
 from batching.core.limits import Limits
-from batching.core.queue import QueueOrder
+from batching.core.queue import QueueOrder, WaitingQueue
 from batching.core.state import State
 from batching.core.tickets import Place, Ticket
 from batching.policies.shoal_deadlines import sacrificed, size_in_time, size_of_two
@@ -30,7 +30,7 @@ def deadline_of(waiting: Ticket) -> float:
 
 def scene(deadlines: list[int | None], *, slots: int = 1, busy: int = 0, largest: int = 32) -> Scene:
     """One request of one row for each deadline, which is given in units from now."""
-    state = State(Limits(max_batch_rows=largest), QueueOrder.DEADLINE, can_abort=False)
+    state = State(Limits(max_batch_rows=largest), WaitingQueue(QueueOrder.DEADLINE), can_abort=False)
     state.now_ns = NOW_NS
     for number in range(slots):
         state.workers.join(f"i{number}", "cpu", 1, None, 0)
@@ -93,6 +93,12 @@ def test_nobody_is_waited_for_if_the_house_is_complete() -> None:
     wait = callers_back(scene([None] * 8), steady(8), just_answered(7))
 
     assert wait is None
+
+
+def test_of_twice_as_many_callers_as_fit_nobody_is_waited_for() -> None:
+    waits = [callers_back(scene([None] * 4, largest=8), steady(house), just_answered(8)) for house in (8, 16)]
+
+    assert [wait is not None for wait in waits] == [True, False]
 
 
 def test_a_wait_leaves_time_for_the_first_deadline_in_a_batch_of_one_row_more() -> None:
@@ -211,7 +217,7 @@ def test_the_very_last_request_is_not_given_up() -> None:
 
 def test_the_next_instance_is_free_when_its_batch_should_have_ended() -> None:
     fleet = Fleet({1: 110.0 * UNIT_NS, 32: 420.0 * UNIT_NS})
-    state = State(Limits(max_batch_rows=32), QueueOrder.DEADLINE, can_abort=False)
+    state = State(Limits(max_batch_rows=32), WaitingQueue(QueueOrder.DEADLINE), can_abort=False)
     state.workers.join("i0", "cpu", 1, None, 0)
     state.now_ns = NOW_NS
     state.queue.append(ticket(1, None))

@@ -284,7 +284,9 @@ def test_padding_goes_to_the_next_allowed_size():
         pytest.param({"allowed_batch_sizes": (0, 4)}, "positive", id="empty-size"),
         pytest.param({"allowed_batch_sizes": (2,)}, "end with the largest batch, 4, found", id="last-size"),
         pytest.param({**SPLIT, "allowed_batch_sizes": (8, 16)}, "end with the largest batch, 4", id="last-split-size"),
-        pytest.param({**SPLIT, "max_execution_batch_size": 32}, "is 32, above max_batch_size 16", id="execution"),
+        pytest.param(
+            {**SPLIT, "max_execution_batch_size": 32}, "must not be above max_batch_size 16, found 32", id="execution"
+        ),
     ],
 )
 def test_impossible_settings_are_refused_by_name(settings, words):

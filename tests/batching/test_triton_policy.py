@@ -388,12 +388,15 @@ DELAYS = QueuePolicy(timeout_action="DELAY", default_timeout_microseconds=5)
         (lambda: TritonSettings(default_priority_level=1), "default_priority_level must be 0 without priority levels"),
         (
             lambda: TritonSettings(**LEVELS, priority_queue_policy={3: QueuePolicy()}),
-            "priority_queue_policy may name existing levels only, found 3 with priority_levels 2",
+            "priority_queue_policy must name existing levels only, found 3 with priority_levels 2",
         ),
-        (lambda: TritonSettings(**LEVELS, preserve_ordering=True), "preserve_ordering allows one of priority_levels"),
+        (
+            lambda: TritonSettings(**LEVELS, preserve_ordering=True),
+            "preserve_ordering must be false with more than one",
+        ),
         (
             lambda: TritonSettings(default_queue_policy=DELAYS, preserve_ordering=True),
-            "preserve_ordering excludes a queue policy with timeout_action DELAY",
+            "preserve_ordering must be false with a queue policy",
         ),
         (lambda: QueuePolicy(max_queue_size=-1), "max_queue_size must not be negative, found -1"),
         (lambda: QueuePolicy(default_timeout_microseconds=-1), "default_timeout_microseconds must not be negative"),

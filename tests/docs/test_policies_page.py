@@ -109,4 +109,6 @@ def test_every_reason_for_a_batchs_size_is_explained() -> None:
 def test_every_reason_for_no_answer_is_listed_with_its_error() -> None:
     listed = re.findall(r"^\| (\w+) \| `(\w+)` \| ", section("What the metrics say"), re.MULTILINE)
 
-    assert dict(listed) == {reason.value: type(refusal_error(reason)).__name__ for reason in RefusalReason}
+    assert dict(listed) == {
+        reason.value: type(refusal_error(reason, admitted=True)).__name__ for reason in RefusalReason
+    }

@@ -35,13 +35,13 @@ def test_an_unknown_policy_is_refused_by_name() -> None:
     ("parameters", "words"),
     [
         pytest.param({"batch_siz": 4}, "found an unknown parameter, expected batch_size, client", id="unknown"),
-        pytest.param({"batch_size": "many"}, "batch_size: found 'many', expected Input should be a", id="type"),
+        pytest.param({"batch_size": "many"}, 'batch_size: found "many", expected a valid', id="type"),
         pytest.param({"batch_size": 0}, "batch_size: found 0, expected that it must be at least 1", id="value"),
         pytest.param({"batch_size": 10**32}, "batch_size: found 1000", id="absurd"),
         pytest.param(
             {"max_batch_delay_ms": float("inf")}, "max_batch_delay_ms: found inf, expected fin", id="infinite"
         ),
-        pytest.param({"batch_size": True}, "batch_size: found True, expected Input should be a", id="truth"),
+        pytest.param({"batch_size": True}, "batch_size: found true, expected a valid", id="truth"),
         pytest.param({"a.b": 1}, "parameters.a.b: found an unknown parameter", id="dot"),
         pytest.param({"a\nb": 1}, r"parameters.a\\nb: found an unknown parameter", id="line-break"),
     ],
@@ -59,8 +59,8 @@ def test_an_impossible_parameter_is_refused_with_its_line(parameters: dict[str, 
     ("parameters", "field", "words"),
     [
         pytest.param({"default_queue_policy": {"x": 2}}, "default_queue_policy.x", "an unknown key", id="nested-key"),
-        pytest.param({"preserve_ordering": "off"}, "preserve_ordering", "'off'", id="text-for-truth"),
-        pytest.param({"priority_levels": "3"}, "priority_levels", "'3'", id="text-for-number"),
+        pytest.param({"preserve_ordering": "off"}, "preserve_ordering", '"off"', id="text-for-truth"),
+        pytest.param({"priority_levels": "3"}, "priority_levels", '"3"', id="text-for-number"),
         pytest.param({"preferred_batch_size": [16]}, "preferred_batch_size", "do not fit", id="above-the-cap"),
     ],
 )
@@ -90,8 +90,12 @@ def test_sizes_to_pad_to_belong_to_the_model() -> None:
 
 
 def test_a_parameter_without_default_must_be_given() -> None:
-    with pytest.raises(ConfigError, match="batch_rows: found nothing, expected a value"):
-        create_scheduler(echo(policy="fixed"))
+    spec = echo(policy="fixed", parameter_lines={"": 4})
+
+    with pytest.raises(ConfigError, match="batch_rows: found nothing, expected a value") as caught:
+        create_scheduler(spec)
+
+    assert caught.value.line == 4  # where the policy is named
 
 
 def test_the_limits_are_those_of_the_configuration() -> None:
@@ -156,6 +160,28 @@ async def test_a_queue_timeout_is_kept_on_time_unless_faithful() -> None:
         with pytest.raises(DeadlineExceededError):  # although the instance is busy until the gate opens
             await service.infer(rows(2))
         gate.open()
+
+
+async def test_what_the_policy_drops_after_its_admission_counts_as_failed() -> None:
+    gate = Gate()
+    parameters: dict[str, object] = {"max_batch_size": 1, "max_enqueued_batches": 1}
+    spec = echo(max_batch_rows=1, policy="tfserving", parameters=parameters, faithful=True)
+
+    async with serving(spec, gate=gate) as service, asyncio.TaskGroup() as tasks:
+        for value in (1, 2):
+            tasks.create_task(service.infer(rows(value)))
+            await one_turn()
+        with pytest.raises(QueueFullError):
+            await service.infer(rows(3))
+        gate.open()
+    (counters,) = service.statistics()
+
+    assert (counters.dropped_requests, counters.failures["REJECTED"]) == (1, 1)
+
+
+@pytest.mark.parametrize("never", [False, -1, 0])
+def test_litserve_knows_several_ways_to_say_never(never: object) -> None:
+    create_scheduler(echo(policy="litserve", parameters={"timeout": never}))
 
 
 async def test_requests_are_cut_for_policies_that_do_so() -> None:

@@ -150,8 +150,9 @@ IMPOSSIBLE = {
     "policy of no level": (FAKE + "dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }",
                            5, "dynamic_batching.priority_queue_policy[0]", "level 1", "no levels"),
     "endless timeout": (FAKE + "dynamic_batching { default_queue_policy {\n"
-                        "default_timeout_microseconds: 3600000001 } }", 5, "dynamic_batching.default_queue_policy",
-                        "more than one hour", "3600000000"),
+                        "default_timeout_microseconds: 3600000001 } }", 6,
+                        "dynamic_batching.default_queue_policy.default_timeout_microseconds", "more than one hour",
+                        "3600000000"),
     "ordered levels": (FAKE + "dynamic_batching { priority_levels: 2 default_priority_level: 1\n"
                        "preserve_ordering: true }", 6, "dynamic_batching.preserve_ordering", "2 priority levels",
                        "at most one level"),

@@ -73,7 +73,7 @@ def test_the_side_file_wins_over_the_config(tmp_path: Path) -> None:
     assert spec.outputs[0].labels == ("cat",)
     assert spec.batching.policy == "triton"
     assert spec.batching.parameters == {"max_queue_delay_microseconds": 500}
-    assert spec.batching.parameter_lines == {"max_queue_delay_microseconds": 10}
+    assert spec.batching.parameter_lines == {"": 3, "max_queue_delay_microseconds": 10}
     assert spec.batching.faithful
     assert (spec.batching.max_queue_requests, spec.batching.max_queue_rows) == (10, 20)
     assert (spec.batching.oversize.value, spec.batching.allowed_rows) == ("split", (2, 8))
@@ -85,6 +85,17 @@ def test_parameters_of_the_config_remain_for_the_same_policy_only(tmp_path: Path
     other = spec_of(write_model(tmp_path, config, '[batching]\npolicy = "greedy"', name="b"))
     assert same.batching.parameters == {"preferred_batch_size": (4,), "max_queue_delay_microseconds": 9}
     assert (other.batching.policy, other.batching.parameters) == ("greedy", {})
+
+
+def test_in_a_table_of_the_config_only_what_is_given_is_replaced(tmp_path: Path) -> None:
+    policy = "default_queue_policy { default_timeout_microseconds: 50000 max_queue_size: 100 }"
+    config = FAKE + f"dynamic_batching {{ {policy} }}"
+    spec = spec_of(
+        write_model(tmp_path, config, "[batching.parameters]\ndefault_queue_policy = { max_queue_size = 5 }")
+    )
+    assert spec.batching.parameters["default_queue_policy"] == {
+        "timeout_action": "REJECT", "default_timeout_microseconds": 50000, "max_queue_size": 5,
+    }  # fmt: skip
 
 
 def test_policies_need_a_batch_dimension_except_single(tmp_path: Path) -> None:
