@@ -61,6 +61,7 @@ class VersionStatistics:
         failures: Failed requests by reason: ``REJECTED``, ``CANCELED``, ``BACKEND``, ``OTHER``.
         batches: By batch size, ascending.
         close_reasons: Batches by the reason why they were closed.
+        drop_reasons: Admitted requests that the policy dropped, by its reason.
         stages: Histograms in seconds by stage: ``decode``, ``queue``, ``compute``, ``total``.
         batch_rows: Histogram of rows per batch.
         waiting_requests: Gauge: requests in the queue.
@@ -70,7 +71,6 @@ class VersionStatistics:
         pending_requests: Gauge: requests admitted and not yet executing.
         admitted_requests: Requests that were admitted; a chunk of a large request and an image count as one each.
         refused_requests: Requests that were not admitted (queue full, too many rows, shutting down).
-        dropped_requests: Admitted requests that the policy dropped.
         expired_requests: Admitted requests whose deadline passed before their answer.
         withdrawn_requests: Admitted requests that were given up: the client left, or the image was bad.
         padding_rows: Rows that were added to reach an allowed batch size.
@@ -91,6 +91,7 @@ class VersionStatistics:
     failures: Mapping[str, int] = field(default_factory=dict)
     batches: tuple[BatchSizeStatistics, ...] = ()
     close_reasons: Mapping[str, int] = field(default_factory=dict)
+    drop_reasons: Mapping[str, int] = field(default_factory=dict)
     stages: Mapping[str, Histogram] = field(default_factory=dict)
     batch_rows: Histogram = Histogram((), (0,), 0.0)
     waiting_requests: int = 0
@@ -100,7 +101,6 @@ class VersionStatistics:
     pending_requests: int = 0
     admitted_requests: int = 0
     refused_requests: int = 0
-    dropped_requests: int = 0
     expired_requests: int = 0
     withdrawn_requests: int = 0
     padding_rows: int = 0

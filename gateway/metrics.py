@@ -44,7 +44,6 @@ GAUGES: dict[str, tuple[str, _Read]] = {
 COUNTERS: dict[str, tuple[str, _Read]] = {
     "shoal_admitted_requests": ("Requests that were admitted", lambda s: s.admitted_requests),
     "shoal_refused_requests": ("Requests that were not admitted", lambda s: s.refused_requests),
-    "shoal_dropped_requests": ("Admitted requests that the policy dropped", lambda s: s.dropped_requests),
     "shoal_expired_requests": ("Admitted requests whose deadline passed", lambda s: s.expired_requests),
     "shoal_withdrawn_requests": ("Admitted requests that were given up", lambda s: s.withdrawn_requests),
     "shoal_padding_rows": ("Rows added to reach an allowed batch size", lambda s: s.padding_rows),
@@ -100,15 +99,20 @@ def _plain(
 
 def _distributions(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
     closed = CounterMetricFamily("shoal_batches_closed", "Batches by why they were closed", labels=(*LABELS, "reason"))
+    dropped = CounterMetricFamily(
+        "shoal_dropped_requests", "Requests that the policy dropped", labels=(*LABELS, "reason")
+    )
     sizes = HistogramMetricFamily("shoal_batch_rows", "Rows per executed batch", labels=LABELS)
     stages = HistogramMetricFamily("shoal_stage_seconds", "Time of a request by stage", labels=(*LABELS, "stage"))
     for entry in statistics:
         for reason, count in entry.close_reasons.items():
             closed.add_metric([*_labels(entry), reason], count)
+        for reason, count in entry.drop_reasons.items():
+            dropped.add_metric([*_labels(entry), reason], count)
         sizes.add_metric(_labels(entry), _buckets(entry.batch_rows), entry.batch_rows.total)
         for stage, histogram in entry.stages.items():
             stages.add_metric([*_labels(entry), stage], _buckets(histogram), histogram.total)
-    yield from (closed, sizes, stages)
+    yield from (closed, dropped, sizes, stages)
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -154,6 +154,7 @@ class Recorder:
                 for rows, size in sorted(self._sizes.items())
             ),
             close_reasons=scheduler.close_reasons,
+            drop_reasons=scheduler.drop_reasons,
             stages={stage: buckets.snapshot() for stage, buckets in self._stages.items()},
             batch_rows=self._batch_rows.snapshot(),
             waiting_requests=scheduler.waiting_requests,
@@ -163,7 +164,6 @@ class Recorder:
             pending_requests=scheduler.reserved_requests + scheduler.waiting_requests,
             admitted_requests=scheduler.admitted_requests,
             refused_requests=scheduler.refused_requests,
-            dropped_requests=scheduler.dropped_requests,
             expired_requests=scheduler.expired_requests,
             withdrawn_requests=scheduler.withdrawn_requests,
             padding_rows=self._padding_rows,

@@ -122,7 +122,7 @@ class Served:
                     # Waited for here, not at the end of the block: there, Python 3.11 leaves the caller marked as
                     # cancelled when a chunk fails.
                     await asyncio.wait(tasks)
-            except* (BatchingError, BackendError) as errors:
+            except ExceptionGroup as errors:  # not except*: Python 3.11.2 wraps what is raised there in a group again
                 raise errors.exceptions[0] from None
             return [task.result() for task in tasks]
 

@@ -17,7 +17,7 @@ from batching.core.actions import (
     Take,
     Where,
 )
-from batching.core.batches import Batch
+from batching.core.batches import Batch, CloseReason
 from batching.core.commands import Abort, Command, Part, Refuse, Start
 from batching.core.errors import PolicyError
 from batching.core.ledger import Ledger
@@ -30,6 +30,7 @@ class Performer:
 
     def __init__(self, state: State, ledger: Ledger) -> None:
         self.close_reasons: Counter[str] = Counter()
+        self.drop_reasons: Counter[str] = Counter()
         self._state = state
         self._ledger = ledger
         self._has_dead = False  # a batch may have members that were answered while they kept their place
@@ -51,6 +52,7 @@ class Performer:
     def refuse(self, request: Ticket, reason: RefusalReason, commands: list[Command]) -> None:
         """End a request with a refusal."""
         self._ledger.end(request, "dropped")
+        self.drop_reasons[reason.value] += 1
         commands.append(Refuse(request.id, reason))
 
     def _launch(self, action: Launch, commands: list[Command]) -> None:
@@ -110,6 +112,8 @@ class Performer:
                 return
         if slots is not None and len(slots) != len(batch.tickets):
             raise PolicyError(f"{len(slots)} slots are given for the {len(batch.tickets)} members of batch {batch.id}")
+        if batch.rows >= state.max_batch_rows and batch.reason in _OPEN_ENDED:
+            batch.reason = CloseReason.FULL
         state.start(batch, instance)
         for ticket in batch.tickets:
             ledger.start(ticket)
@@ -132,6 +136,7 @@ class Performer:
             if action.keeps_place:
                 self._has_dead = True
                 self._ledger.end_in_place(request, "dropped")
+                self.drop_reasons[action.reason.value] += 1
                 commands.append(Refuse(request.id, action.reason))
             else:
                 self.refuse(request, action.reason, commands)
@@ -158,6 +163,7 @@ class Performer:
 
 
 _DROPPABLE = frozenset({WAITING, STAGED})
+_OPEN_ENDED = frozenset({CloseReason.EAGER, CloseReason.DELAY, CloseReason.OVERFLOW, CloseReason.PREFERRED})
 
 
 def _start_command(batch: Batch, slots: tuple[int, ...] | None, *, has_parts: bool) -> Start:

@@ -207,6 +207,7 @@ class Scheduler:
             expired_requests=ledger.counts["expired"],
             withdrawn_requests=ledger.counts["withdrawn"],
             close_reasons=dict(self._performer.close_reasons),
+            drop_reasons=dict(self._performer.drop_reasons),
         )
 
     def _running_batches(self) -> int:

@@ -20,6 +20,7 @@ class SchedulerStatistics:
         expired_requests: Counter: the deadline passed.
         withdrawn_requests: Counter: the caller left before its answer.
         close_reasons: Counter: batches by `CloseReason` value.
+        drop_reasons: Counter: dropped requests by `RefusalReason` value.
     """
 
     reserved_requests: int
@@ -33,3 +34,4 @@ class SchedulerStatistics:
     expired_requests: int
     withdrawn_requests: int
     close_reasons: Mapping[str, int]
+    drop_reasons: Mapping[str, int]

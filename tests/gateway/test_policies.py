@@ -176,7 +176,7 @@ async def test_what_the_policy_drops_after_its_admission_counts_as_failed() -> N
         gate.open()
     (counters,) = service.statistics()
 
-    assert (counters.dropped_requests, counters.failures["REJECTED"]) == (1, 1)
+    assert (counters.drop_reasons, counters.failures["REJECTED"]) == ({"queue_full": 1}, 1)
 
 
 @pytest.mark.parametrize("never", [False, -1, 0])

@@ -22,6 +22,7 @@ IDLE = SchedulerStatistics(
     expired_requests=0,
     withdrawn_requests=0,
     close_reasons={},
+    drop_reasons={},
 )
 CLOSED = {"reason": CloseReason.EAGER, "opened_ns": 0, "sealed_ns": 0}
 AT_ONCE = BatchTimes(started_ns=0, gathered_ns=0, computed_ns=0, ended_ns=0)
