@@ -41,12 +41,13 @@ def callers_back(scene: Scene, attendance: Attendance, returns: Returns) -> Wait
         back = min(back, share(attendance.mean_rows, scene.slots) - rows)
     if back <= 0:
         return None
-    # Of more callers than fit, some stay behind and make a batch anyway: at twice as many, waiting saves none.
-    fitting = scene.slots * scene.view.max_batch_rows / attendance.mean_rows
-    saved_ns = (of(rows) + of(back) - of(rows + back)) * min(2 * fitting - 1, 1.0)
+    saved_ns = of(rows) + of(back) - of(rows + back)
     latest_ns = returns.latest_ns(back)
     expected_ns = max(latest_ns - 3 * returns.spread_ns - now_ns, 0.0)
-    if latest_ns - now_ns >= saved_ns or rows * expected_ns >= back * saved_ns:
+    # Of more callers than fit, some stay behind and make a batch anyway: of twice as many, waiting saves none.
+    fitting = scene.slots * scene.view.max_batch_rows / attendance.mean_rows
+    worth_ns = back * saved_ns * min(2 * fitting - 1, 1.0)
+    if latest_ns - now_ns >= saved_ns or rows * expected_ns >= worth_ns:
         return None
     return _wait(scene, latest_ns, rows + (back + 1) // 2)
 

@@ -45,12 +45,19 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m loadtest.policy_matrix", description=__doc__)
     parser.add_argument("--sample", action="store_true", help="a few scenarios against a few rivals, generous limits")
-    parser.add_argument("--seeds", type=int, default=10, help="runs of shoal and of the rivals that matter")
+    parser.add_argument("--seeds", type=_positive, default=10, help="runs of shoal and of the rivals that matter")
     parser.add_argument(
         "--held-out-seed", type=int, default=SEED, help="of the generated scenarios; tune on another one"
     )
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--processes", type=_positive, default=os.cpu_count() or 1, help="that play at once")
     return parser.parse_args()
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, found {number}")
+    return number
 
 
 def _heading(scenarios: Sequence[Scenario], plan: Plan) -> list[str]:

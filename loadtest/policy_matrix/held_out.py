@@ -12,7 +12,7 @@ from batching.simulation.service import SizeTimes
 from loadtest.policy_matrix.scenarios import Scenario, closed_loop, mixed, noisy, open_load
 from loadtest.policy_matrix.served import Served
 
-SEED = 20_270_131
+SEED = 20_310_416
 """Of the held-out scenarios. Tune on any other one (`--held-out-seed`)."""
 COUNT = 45
 
