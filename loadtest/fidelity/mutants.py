@@ -43,12 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         files = [path for path in options.files if read(path).server is Server.TRITON]
-        caught = _table(files, thin=not options.full)
+        caught = _table(files, thin=not options.full) if files else {}
     except FidelityError as error:
         sys.stderr.write(f"{error}\n")
         return 2
+    if not files:
+        sys.stderr.write("none of these traces is of Triton, whose rule the wrong policies change\n")
+        return 2
     missed = [name for name in MUTANTS if caught[name] == (name == RIGHT)]
     say(*(f"{name}: {'caught' if name == RIGHT else 'not caught'}" for name in missed))
+    say(f"{len(MUTANTS) - 1 - len(set(missed) - {RIGHT})} of {len(MUTANTS) - 1} wrong policies caught")
     return int(bool(missed))
 
 

@@ -37,14 +37,14 @@ def families(played: Sequence[Played]) -> Iterator[str]:
         yield _FAMILY.format(
             family,
             len(group),
-            _cell([max_default(each) for each in group]),
+            _cell([over_best_default(each) for each in group]),
             _cell([each.ratio(goodput, fixed[has_deadlines]) for each in group]),
             _cell([each.ratio(goodput, each.best(goodput)) for each in group]),
             *(("", "", "") if has_deadlines else _latencies(group)),
         )
 
 
-def max_default(each: Played) -> float:
+def over_best_default(each: Played) -> float:
     """Ours over the best server as shipped; without deadlines of those that refuse nobody."""
     names = [rival.name for rival in rivals(has_deadlines=False) if rival.is_default and rival.name in each.figures]
     able = [name for name in names if each.scenario.slo_ns or each.answers_all(name)]
