@@ -121,15 +121,16 @@ def _goodput(played: Sequence[Played], limits: Limits) -> Iterator[Verdict]:
         "designed": [each for each in played if not is_held_out(each)],
         "held out": [each for each in played if is_held_out(each)],
     }
-    near = _near_share(played)
-    shares = ", ".join(f"{_near_share(part):.1%} of {len(part)} {title}" for title, part in parts.items() if part)
-    worst = min(played, key=_best_ratio)
-    yield Verdict(
-        f"goodput >= 0.99 of the best rival's in {limits.near_share:.0%} of scenarios, {limits.worst} everywhere",
-        f"{near:.1%} of {len(played)} ({shares}), worst {_best_ratio(worst):.3f} ({worst.scenario.name})",
-        near >= limits.near_share and _best_ratio(worst) >= limits.worst,
-    )
     for title, part in parts.items():
+        if not part:
+            continue
+        near, worst = _near_share(part), min(part, key=_best_ratio)
+        yield Verdict(
+            f"goodput >= 0.99 of the best rival's in {limits.near_share:.0%} of scenarios, "
+            f"{limits.worst} everywhere ({title})",
+            f"{near:.1%} of {len(part)}, worst {_best_ratio(worst):.3f} ({worst.scenario.name})",
+            near >= limits.near_share and _best_ratio(worst) >= limits.worst,
+        )
         if with_deadlines(part):
             yield _average(title, with_deadlines(part), limits)
 
