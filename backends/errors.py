@@ -3,7 +3,11 @@
 BackendError
 ├── LoadError            a model cannot be made ready
 ├── ExecutionError       running a batch failed
-│   └── WrongRowsError   the model answered another number of rows than it was given
+│   ├── WrongRowsError   the model answered another number of rows than it was given
+│   ├── OutOfMemoryError the device's memory did not suffice; a smaller batch may
+│   └── DeviceFaultError the device is unusable for this process, whatever is run next
+├── WorkerLostError      the worker process died, or hung and was ended, while a batch was in it
+├── NoInstanceError      no instance of the model works any more
 └── InstanceClosedError  the instance is stopped or stopping
 """
 
@@ -37,6 +41,22 @@ class WrongRowsError(ExecutionError):
         self.output = output
         self.expected_rows = expected_rows
         self.found_rows = found_rows
+
+
+class OutOfMemoryError(ExecutionError):
+    """The device's memory did not suffice for the batch; the next one, or a smaller one, may succeed."""
+
+
+class DeviceFaultError(ExecutionError):
+    """The device's context is broken (illegal access, assertion on the device, ECC): only a new process helps."""
+
+
+class WorkerLostError(BackendError):
+    """The worker process ended, or was ended because it hung, before it answered; says which and why."""
+
+
+class NoInstanceError(BackendError):
+    """No instance of the model works any more; says since when and why. The server keeps trying to replace them."""
 
 
 class InstanceClosedError(BackendError):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from backends.errors import ExecutionError, LoadError
-from backends.ports import Executor
+from backends.ports import Executor, Placement
 from batching.clock import MICROSECOND_NS, SECOND_NS
 from models.inference import Array, Tensors
 from models.spec import ModelSpec
@@ -82,15 +82,14 @@ class FakeExecutor:
         return np.full(shape, zero, output.data_type.numpy)
 
 
-def create_executors(spec: ModelSpec, count: int, budget_cores: int) -> Sequence[Executor]:
+def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence[Executor]]:
     """Fakes as the model's parameters describe them; they need no cores. Raises LoadError on a bad parameter."""
-    del budget_cores
     base_ns = round(_number(spec, "service_base_us") * MICROSECOND_NS)
     row_ns = round(_number(spec, "service_row_us") * MICROSECOND_NS)
     fail_on_value = _fail_on_value(spec)
     return [
-        FakeExecutor(spec, service_ns=lambda rows: base_ns + rows * row_ns, fail_on_value=fail_on_value)
-        for _ in range(count)
+        [FakeExecutor(spec, service_ns=lambda rows: base_ns + rows * row_ns, fail_on_value=fail_on_value)]
+        for _ in range(placement.instances)
     ]
 
 

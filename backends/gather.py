@@ -4,12 +4,20 @@
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from backends.errors import ExecutionError, WrongRowsError
 from models.inference import Array, Tensors
+
+Allocate = Callable[[str, tuple[int, ...], "np.dtype[Any]"], Array]
+"""Memory for a tensor, by its name, shape and element type."""
+
+
+def _fresh(_name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
+    return np.empty(shape, dtype)
 
 
 def rows_of(payload: Tensors) -> int:
@@ -57,7 +65,9 @@ def dense(payload: Tensors) -> Tensors:
     }
 
 
-def gather(batch: Sequence[Tensors], rows_per_payload: Sequence[int], executed_rows: int) -> Tensors:
+def gather(
+    batch: Sequence[Tensors], rows_per_payload: Sequence[int], executed_rows: int, allocate: Allocate | None = None
+) -> Tensors:
     """Join payloads along the batch dimension and pad them to `executed_rows` by repeating the last row.
 
     Args:
@@ -65,9 +75,11 @@ def gather(batch: Sequence[Tensors], rows_per_payload: Sequence[int], executed_r
             (rows of the payload, *row shape). Not modified.
         rows_per_payload: `rows_of` each payload.
         executed_rows: Rows of the result, at least those of the payloads.
+        allocate: Memory for the result, in which it then always is.
 
     Returns:
-        Arrays of shape (executed_rows, *row shape). For a single payload without padding these are its own arrays.
+        Arrays of shape (executed_rows, *row shape). Without `allocate`, for a single payload without padding, its own
+        arrays.
 
     Raises:
         ExecutionError: The payloads cannot share a batch, hold no row, or more rows than `executed_rows`.
@@ -76,13 +88,14 @@ def gather(batch: Sequence[Tensors], rows_per_payload: Sequence[int], executed_r
     if not 0 < rows <= executed_rows:
         raise ExecutionError(f"batch has {rows} rows, expected at least 1 and at most {executed_rows}")
     first = batch[0]
-    if len(batch) == 1 and rows == executed_rows:
+    if allocate is None and len(batch) == 1 and rows == executed_rows:
         return dense(first)
     names = first.keys()
     for payload in batch:
         if payload.keys() != names:
             raise ExecutionError(f"a request of the batch has tensors {sorted(payload)}, the first has {sorted(names)}")
-    return {name: _join(name, [payload[name] for payload in batch], rows, executed_rows) for name in first}
+    memory = allocate or _fresh
+    return {name: _join(name, [payload[name] for payload in batch], executed_rows, memory) for name in first}
 
 
 def scatter(outputs: Tensors, rows_per_payload: Sequence[int], executed_rows: int) -> list[Tensors]:
@@ -114,8 +127,9 @@ def _is_dense(array: Array) -> bool:
     return array.flags.c_contiguous and array.flags.aligned
 
 
-def _join(name: str, arrays: Sequence[Array], rows: int, executed_rows: int) -> Array:
-    joined: Array = np.empty((executed_rows, *arrays[0].shape[1:]), arrays[0].dtype)
+def _join(name: str, arrays: Sequence[Array], executed_rows: int, allocate: Allocate) -> Array:
+    rows = sum(array.shape[0] for array in arrays)
+    joined = allocate(name, (executed_rows, *arrays[0].shape[1:]), arrays[0].dtype)
     try:
         # Exact types only: a silent cast or broadcast would answer somebody with numbers they did not send.
         np.concatenate(arrays, out=joined[:rows], casting="no")

@@ -21,7 +21,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime
 
 from backends.errors import ExecutionError, LoadError
-from backends.ports import Executor
+from backends.ports import Executor, Placement
 from models.inference import Array, Tensors
 from models.spec import ModelSpec
 from models.tensors import DataType, TensorSpec
@@ -189,7 +189,7 @@ class OnnxExecutor:
             raise LoadError(f"{name}: does not run on {rows} rows of the declared inputs: {error}") from error
 
 
-def create_executors(spec: ModelSpec, count: int, budget_cores: int) -> Sequence[Executor]:
+def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence[Executor]]:
     """Executors that share one session; the cores are divided among them.
 
     The model's parameters `intra_op_thread_count` and `inter_op_thread_count` override the number of threads; 0 means
@@ -201,10 +201,10 @@ def create_executors(spec: ModelSpec, count: int, budget_cores: int) -> Sequence
     check_installation()
     shared = SharedSession(
         spec,
-        intra_op_threads=_thread_count(spec, "intra_op_thread_count") or max(1, budget_cores // count),
+        intra_op_threads=_thread_count(spec, "intra_op_thread_count") or max(1, placement.cores // placement.instances),
         inter_op_threads=_thread_count(spec, "inter_op_thread_count") or 1,
     )
-    return [OnnxExecutor(spec, shared) for _ in range(count)]
+    return [[OnnxExecutor(spec, shared)] for _ in range(placement.instances)]
 
 
 def clean_text(text: str, spec: ModelSpec) -> str:

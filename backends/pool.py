@@ -5,7 +5,8 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from backends.errors import LoadError
-from backends.registry import ExecutorFactory, create_executors
+from backends.ports import ExecutorFactory, Placement
+from backends.registry import create_executors
 from backends.thread_host import ThreadInstance
 from batching.clock import Clock
 from batching.ports import Instance, InstanceStatistics
@@ -57,10 +58,18 @@ class InstancePool:
         """
         names = [name for group in self._spec.instance_groups for name in self._names(group)]
         # In a thread, because the first model of a backend imports its engine while the loop serves the others.
-        executors = await asyncio.to_thread(self._factory, self._spec, len(names), self._budget_cores)
+        placement = Placement(instances=len(names), cores=self._budget_cores)
+        lanes = await asyncio.to_thread(self._factory, self._spec, placement)
         instances = tuple(
-            ThreadInstance(name=name, device="cpu", spec=self._spec, executor=executor, clock=self._clock)
-            for name, executor in zip(names, executors, strict=True)
+            ThreadInstance(
+                name=name,
+                device="cpu",
+                spec=self._spec,
+                lanes=executors,
+                clock=self._clock,
+                allowed_rows=self._spec.batching.allowed_rows,
+            )
+            for name, executors in zip(names, lanes, strict=True)
         )
         sizes = warm_up_sizes(self._spec)
         try:

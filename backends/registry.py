@@ -1,46 +1,118 @@
-"""Which module executes which backend word. Engines are imported only when a model asks for them."""
+"""Which module executes which backend word, and where. Engines are imported only when a model asks for them."""
 
+import enum
 import importlib
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
 from backends.errors import LoadError
-from backends.ports import Executor
-from models.spec import ModelSpec
+from backends.ports import Executor, ExecutorFactory, Placement
+from models.spec import Host, ModelSpec
 
-ExecutorFactory = Callable[[ModelSpec, int, int], Sequence[Executor]]
-"""From model version, number of executors and CPU budget in cores, to executors that are not loaded yet."""
 
-FACTORIES = {
-    "fake": "backends.fake:create_executors",
-    "onnxruntime": "backends.onnx_executor:create_executors",
+class Hosting(enum.Enum):
+    """Who shares a process."""
+
+    THREAD = "a thread of this process for each instance"
+    DEVICE_PROCESS = "one worker process for each device"
+    INSTANCE_PROCESS = "one worker process for each instance"
+
+
+class Backend(NamedTuple):
+    """How a backend word is served.
+
+    Attributes:
+        factory: ``module:function``, an `ExecutorFactory`.
+        on_cpu: Hosting of instances on the CPU, unless shoal.toml says otherwise.
+        as_process: Hosting of instances on the CPU when shoal.toml asks for processes.
+        on_gpu: Hosting of instances on GPUs; None for a backend that cannot use them.
+        has_costly_sizes: A batch size that was never run costs extra, so that batches are padded to some sizes and all
+            of these are warmed up.
+    """
+
+    factory: str
+    on_cpu: Hosting
+    as_process: Hosting
+    on_gpu: Hosting | None = None
+    has_costly_sizes: bool = True
+
+
+BACKENDS: dict[str, Backend] = {
+    "fake": Backend(
+        "backends.fake:create_executors",
+        Hosting.THREAD,
+        Hosting.INSTANCE_PROCESS,
+        Hosting.THREAD,  # its GPUs are made up
+        has_costly_sizes=False,
+    ),
+    "onnxruntime": Backend(
+        "backends.onnx_executor:create_executors", Hosting.THREAD, Hosting.DEVICE_PROCESS, Hosting.DEVICE_PROCESS
+    ),
+    "pytorch": Backend(
+        "backends.torch_engine.executor:create_executors",
+        Hosting.DEVICE_PROCESS,
+        Hosting.DEVICE_PROCESS,
+        Hosting.DEVICE_PROCESS,
+    ),
+    "tensorrt": Backend(
+        "backends.tensorrt_engine.executor:create_executors",
+        Hosting.DEVICE_PROCESS,
+        Hosting.DEVICE_PROCESS,
+        Hosting.DEVICE_PROCESS,
+    ),
+    "python": Backend(
+        "backends.python_executor:create_executors",
+        Hosting.INSTANCE_PROCESS,
+        Hosting.INSTANCE_PROCESS,
+        Hosting.INSTANCE_PROCESS,
+        has_costly_sizes=False,
+    ),
 }
-"""``module:function`` by the backend word of config.pbtxt."""
+"""By the backend word of config.pbtxt."""
 
 
-def create_executors(spec: ModelSpec, count: int, budget_cores: int) -> Sequence[Executor]:
-    """One executor for each of `count` instances of a model version; what they can share, they share.
+def find_backend(spec: ModelSpec) -> Backend:
+    """The entry of a model version's backend. Raises LoadError for an unknown one."""
+    try:
+        return BACKENDS[spec.backend]
+    except KeyError:
+        expected = ", ".join(sorted(BACKENDS))
+        raise LoadError(f"model '{spec.name}': unknown backend '{spec.backend}', expected one of {expected}") from None
+
+
+def hosting(spec: ModelSpec, *, is_gpu: bool) -> Hosting:
+    """Where instances on the CPU, or on a GPU, live.
+
+    Raises:
+        LoadError: Unknown backend, one that cannot use GPUs, or one that cannot run in a thread of this process though
+            shoal.toml says so.
+    """
+    backend = find_backend(spec)
+    natural = backend.on_gpu if is_gpu else backend.on_cpu
+    if natural is None:
+        raise LoadError(f"model '{spec.name}': an instance is on a GPU, backend '{spec.backend}' runs on the CPU only")
+    host = spec.execution.host
+    if host is Host.THREAD and natural is not Hosting.THREAD:
+        raise LoadError(
+            f'model \'{spec.name}\': [execution] host is "thread", expected "process" or nothing: backend '
+            f"'{spec.backend}' runs in worker processes{' on GPUs' if is_gpu else ''}"
+        )
+    return backend.as_process if host is Host.PROCESS and natural is Hosting.THREAD else natural
+
+
+def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence[Executor]]:
+    """The lanes of each of `placement.instances` instances; see `ExecutorFactory`.
 
     The first call for a backend imports its engine, which may take a few tenths of a second.
-
-    Args:
-        spec: The model version.
-        count: How many instances, at least 1.
-        budget_cores: Cores that all of them together may use.
 
     Raises:
         LoadError: Unknown backend, its engine is not installed, or a parameter of the model is not valid.
     """
-    try:
-        module_name, function_name = FACTORIES[spec.backend].split(":")
-    except KeyError:
-        raise LoadError(
-            f"model '{spec.name}': unknown backend '{spec.backend}', expected one of {', '.join(sorted(FACTORIES))}"
-        ) from None
+    module_name, function_name = find_backend(spec).factory.split(":")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise LoadError(
             f"model '{spec.name}': backend '{spec.backend}' cannot be imported ({error}); install its package"
         ) from error
-    return cast("ExecutorFactory", getattr(module, function_name))(spec, count, budget_cores)
+    return cast("ExecutorFactory", getattr(module, function_name))(spec, placement)

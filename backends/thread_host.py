@@ -1,24 +1,24 @@
-"""An instance that executes batches in one thread of its own.
+"""An instance that executes batches in threads of its own.
 
-Main path: `execute` puts the batch on the thread's queue (one hop), the thread gathers, runs and scatters, and hands
-the answer to `_answer` on the loop (one hop back). Counters are kept by `_answer`, so only the loop touches them.
+Main path: `execute` puts the batch on the queue of the threads (one hop), a thread gathers, runs and scatters, and
+hands the answer to `_answer` on the loop (one hop back). Counters are kept by `_answer`, so only the loop touches them.
 """
 
 import asyncio
 import logging
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from backends.batch_run import BatchRun, BatchRunner, describe
 from backends.errors import BackendError, ExecutionError, InstanceClosedError, LoadError
-from backends.gather import dense, gather, padded_rows, rows_of, scatter
+from backends.memory_cap import MemoryCap
 from backends.ports import Executor
 from batching.clock import Clock
-from batching.ports import BatchResult, BatchTimes, InstanceStatistics
+from batching.ports import BatchResult, InstanceStatistics
 from models.inference import Tensors
 from models.spec import ModelSpec
 
@@ -28,49 +28,56 @@ Value = TypeVar("Value")
 Error = TypeVar("Error", bound=BackendError)
 
 # An error is a value here, not a future's exception: one that nobody waits for any more must not be logged as lost.
-_Answer = BatchResult[Tensors] | BackendError
+_Answer = BatchRun | BackendError
 
 
 @dataclass(slots=True)
 class _Batch:
-    """One batch on its way; the thread fills in the numbers, the loop reads them afterwards."""
+    """One batch on its way; a thread fills in the time, the loop reads it afterwards."""
 
     payloads: Sequence[Tensors]
     reply: asyncio.Future[_Answer]
-    rows: int = 0
-    executed_rows: int = 0
     busy_ns: int = 0
 
 
 class ThreadInstance:
-    """Executes batches of one model version in order, one at a time, in a thread that it owns.
+    """Executes batches of one model version, as many at once as it has lanes, each in a thread that it owns.
 
-    Belongs to one event loop, the one that called `start`. The thread is the only one that calls the executor. Of the
+    Belongs to one event loop, the one that called `start`. Every executor is called by one thread only. Of the
     statistics, `executions` counts failed batches too.
 
     Args:
-        name: Unique within the pool; also names the thread.
-        device: Where the executor computes, e.g. ``cpu``.
+        name: Unique within the pool; also names the threads.
+        device: Where the executors compute, e.g. ``cpu``.
         spec: The model version.
-        executor: Computes the batches; loaded and closed here.
+        lanes: Compute the batches; loaded and closed here. With one lane, batches run in order.
         clock: Stamps the batches.
-        max_in_flight: Batches that may wait or run here at once.
+        allowed_rows: Sizes that the executors may see, ascending; empty means every size.
     """
 
     def __init__(
-        self, *, name: str, device: str, spec: ModelSpec, executor: Executor, clock: Clock, max_in_flight: int = 1
+        self,
+        *,
+        name: str,
+        device: str,
+        spec: ModelSpec,
+        lanes: Sequence[Executor],
+        clock: Clock,
+        allowed_rows: Sequence[int] = (),
     ) -> None:
         self._name = name
         self._device = device
-        self._max_in_flight = max_in_flight
         self._spec = spec
-        self._executor = executor
+        self._lanes = tuple(lanes)
         self._clock = clock
-        self._jobs: SimpleQueue[_Batch | None] = SimpleQueue()  # None is the last entry ever
+        self._allowed_rows = allowed_rows
+        self._cap = MemoryCap(spec.largest_batch_rows)
+        self._jobs: SimpleQueue[_Batch | None] = SimpleQueue()  # None, once for each lane, are the last entries ever
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._closed = False  # once true, nothing but None enters the queue
-        self._stopped = asyncio.Event()  # the thread has nothing left to do
+        self._working = 0  # threads that have not ended their work
+        self._stopped = asyncio.Event()  # the threads have nothing left to do
         self._executions = 0
         self._failed_executions = 0
         self._rows = 0
@@ -90,31 +97,39 @@ class ThreadInstance:
     @property
     def max_in_flight(self) -> int:
         """Batches that may wait or run here at once."""
-        return self._max_in_flight
+        return len(self._lanes)
 
     async def start(self, warm_up_rows: Sequence[int] = ()) -> None:
-        """Start the thread, load the executor in it and warm it up with batches of these sizes.
+        """Start the threads, load the executors in them, one after the other, and warm them up with these sizes.
 
         Call it once; after a failure or cancellation call `aclose`.
 
         Raises:
             LoadError: The model cannot be made ready.
         """
+        self._loop = asyncio.get_running_loop()
+        for number, executor in enumerate(self._lanes):
+            failure = await self._start_lane(executor, warm_up_rows, f"-{number}" if number else "")
+            if failure is not None:
+                raise failure
+
+    async def _start_lane(self, executor: Executor, warm_up_rows: Sequence[int], suffix: str) -> LoadError | None:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[LoadError | None] = loop.create_future()
         # Daemon: a process that ends without closing must not hang on a batch.
-        thread = threading.Thread(target=self._work, args=(loop, ready, warm_up_rows), name=self._name, daemon=True)
+        thread = threading.Thread(
+            target=self._work, args=(loop, ready, executor, warm_up_rows), name=f"{self._name}{suffix}", daemon=True
+        )
         try:
             thread.start()
         except RuntimeError as error:
-            raise LoadError(f"instance '{self._name}': {error}") from error
-        self._loop, self._thread = loop, thread
-        failure = await ready
-        if failure is not None:
-            raise failure
+            return LoadError(f"instance '{self._name}': {error}")
+        self._threads.append(thread)
+        self._working += 1
+        return await ready
 
     async def execute(self, batch: Sequence[Tensors]) -> BatchResult[Tensors]:
-        """Run the payloads together, in order.
+        """Run the payloads together, in order. Of the results, those of requests that fail alone are errors.
 
         A caller that is cancelled does not stop the batch; it finishes unheard.
 
@@ -123,7 +138,7 @@ class ThreadInstance:
                 models without batch dimension exactly one payload of arrays as declared. Not modified.
 
         Raises:
-            ExecutionError: The batch failed; the instance goes on with the next.
+            ExecutionError: The whole batch failed; the instance goes on with the next.
             InstanceClosedError: The instance is not started, or closed before the batch's turn.
         """
         if self._closed or self._loop is None:
@@ -131,8 +146,10 @@ class ThreadInstance:
         job = _Batch(batch, self._loop.create_future())
         self._jobs.put(job)
         answer = await job.reply
-        if isinstance(answer, BatchResult):
-            return answer
+        if isinstance(answer, BatchRun):
+            if not all(isinstance(result, ExecutionError) for result in answer.results):
+                return BatchResult(results=answer.results, times=answer.times, executed_rows=answer.executed_rows)
+            answer = next(result for result in answer.results if isinstance(result, ExecutionError))
         try:
             raise answer
         finally:
@@ -148,17 +165,20 @@ class ThreadInstance:
             rows=self._rows,
             padding_rows=self._padding_rows,
             busy_ns=self._busy_ns,
+            cap_rows=self._cap.rows,
+            memory_failures=self._cap.failures,
         )
 
     async def aclose(self) -> None:
-        """Answer the batches that wait with InstanceClosedError, let the running one finish, end the thread.
+        """Answer the batches that wait with InstanceClosedError, let the running ones finish, end the threads.
 
         Safe to call twice, at once too, and whether or not `start` succeeded.
         """
         self.stop_nowait()
-        if self._thread is not None:
+        if self._threads:
             await self._stopped.wait()
-            self._thread.join()  # at its last instruction: does not block
+            for thread in self._threads:
+                thread.join()  # at its last instruction: does not block
 
     def stop_nowait(self) -> None:
         """The part of `aclose` that does not wait: take no more batches and answer those that wait."""
@@ -168,82 +188,69 @@ class ThreadInstance:
         with suppress(Empty):
             while (job := self._jobs.get_nowait()) is not None:
                 _settle(job.reply, InstanceClosedError(f"instance '{self._name}' closed before the batch ran"))
-        self._jobs.put(None)
+        for _ in self._lanes:
+            self._jobs.put(None)
 
     def _answer(self, job: _Batch, answer: _Answer) -> None:
         """On the loop: count the batch and tell its caller, if it still waits."""
         self._executions += 1
-        self._failed_executions += not isinstance(answer, BatchResult)
-        self._rows += job.rows
-        self._padding_rows += job.executed_rows - job.rows
         self._busy_ns += job.busy_ns
+        if isinstance(answer, BatchRun):
+            self._rows += answer.rows
+            self._padding_rows += answer.executed_rows - answer.rows
+        if isinstance(answer, BackendError) or any(isinstance(result, ExecutionError) for result in answer.results):
+            self._failed_executions += 1
         _settle(job.reply, answer)
 
-    # Below: in the thread.
+    def _ended(self) -> None:
+        self._working -= 1
+        if not self._working:
+            self._stopped.set()
+
+    # Below: in the threads.
 
     def _work(
         self,
         loop: asyncio.AbstractEventLoop,
         ready: "asyncio.Future[LoadError | None]",
+        executor: Executor,
         warm_up_rows: Sequence[int],
     ) -> None:
-        failure = self._prepare(warm_up_rows)
+        failure = self._prepare(executor, warm_up_rows)
         _tell(loop, _settle, ready, failure)
         del ready, failure
+        runner = BatchRunner(self._spec, executor, self._clock, self._allowed_rows, self._cap)
         while (job := self._jobs.get()) is not None:
-            answer = self._run(job)
+            answer = self._run(job, runner)
             _tell(loop, self._answer, job, answer)
             del job, answer  # an idle thread keeps no tensors alive
-        self._release()
-        _tell(loop, self._stopped.set)
+        self._release(executor)
+        _tell(loop, self._ended)
 
-    def _prepare(self, warm_up_rows: Sequence[int]) -> LoadError | None:
+    def _prepare(self, executor: Executor, warm_up_rows: Sequence[int]) -> LoadError | None:
         try:
-            self._executor.load()
-            self._executor.warm_up(warm_up_rows)
+            executor.load()
+            executor.warm_up(warm_up_rows)
         except LoadError as error:
             return error
         except BaseException as error:  # noqa: BLE001 - whatever engine or model code raises, `start` must hear of it
-            return _caused(LoadError(f"instance '{self._name}': {_describe(error)}"), error)
+            return _caused(LoadError(f"instance '{self._name}': {describe(error)}"), error)
         return None
 
-    def _run(self, job: _Batch) -> _Answer:
+    def _run(self, job: _Batch, runner: BatchRunner) -> _Answer:
         started_ns = self._clock.now_ns()
         try:
-            return self._compute(job, started_ns)
+            return runner.run(job.payloads)
         except BackendError as error:
             return error
-        except BaseException as error:  # noqa: BLE001 - SystemExit from model code too: a dead thread hangs callers
-            return _caused(ExecutionError(_describe(error)), error)
+        except BaseException as error:  # noqa: BLE001 - a dead thread would hang its callers
+            return _caused(ExecutionError(describe(error)), error)
         finally:
             job.busy_ns = self._clock.now_ns() - started_ns
 
-    def _compute(self, job: _Batch, started_ns: int) -> BatchResult[Tensors]:
-        rows_per_payload, inputs = self._gather(job)
-        gathered_ns = self._clock.now_ns()
-        outputs = self._executor.run(inputs, job.executed_rows)
-        computed_ns = self._clock.now_ns()
-        is_batch = self._spec.has_batch_dimension
-        results = scatter(outputs, rows_per_payload, job.executed_rows) if is_batch else [outputs]
-        ended_ns = self._clock.now_ns()
-        times = BatchTimes(started_ns=started_ns, gathered_ns=gathered_ns, computed_ns=computed_ns, ended_ns=ended_ns)
-        return BatchResult(results=results, times=times, executed_rows=job.executed_rows)
-
-    def _gather(self, job: _Batch) -> tuple[Sequence[int], Tensors]:
-        """Rows of each payload, and the executor's inputs; notes the numbers in the job."""
-        if not self._spec.has_batch_dimension:
-            if len(job.payloads) != 1:
-                raise ExecutionError(f"a model without batch dimension runs 1 request, found {len(job.payloads)}")
-            job.rows = job.executed_rows = 1
-            return (1,), dense(job.payloads[0])
-        rows_per_payload = [rows_of(payload) for payload in job.payloads]
-        job.rows = job.executed_rows = sum(rows_per_payload)
-        job.executed_rows = padded_rows(job.rows, self._spec.batching.allowed_rows)
-        return rows_per_payload, gather(job.payloads, rows_per_payload, job.executed_rows)
-
-    def _release(self) -> None:
+    def _release(self, executor: Executor) -> None:
         try:
-            self._executor.close()
+            executor.close()
         except BaseException:
             logger.exception("instance '%s': the executor could not be closed", self._name)
 
@@ -262,8 +269,3 @@ def _settle(reply: "asyncio.Future[Value]", value: Value) -> None:
 def _caused(error: Error, cause: BaseException) -> Error:
     error.__cause__ = cause
     return error
-
-
-def _describe(error: BaseException) -> str:
-    # Not str(error): model code may raise errors that cannot even be printed.
-    return "".join(traceback.format_exception_only(error)).strip()

@@ -74,12 +74,23 @@ class Caller(Generic[Payload, Result]):
         is_held: Keep the answer until `release`.
     """
 
-    __slots__ = ("_is_held", "_parts", "_rows_left", "arrived_ns", "future", "outcome", "payload", "rows")
+    __slots__ = (
+        "_is_held",
+        "_parts",
+        "_rows_left",
+        "arrived_ns",
+        "future",
+        "is_running",
+        "outcome",
+        "payload",
+        "rows",
+    )
 
     def __init__(self, future: "asyncio.Future[Answer[Result]]", rows: int, *, is_held: bool) -> None:
         self.payload: Payload
         self.future = future
         self.arrived_ns = 0
+        self.is_running = False  # some of its rows are in a batch that has started
         self.outcome: Answer[Result] | Exception | None = None
         self.rows = self._rows_left = rows
         self._is_held = is_held

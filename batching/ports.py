@@ -29,19 +29,24 @@ class BatchResult(Generic[Result]):
     """What executing one batch gave.
 
     Attributes:
-        results: One for each payload, in order.
+        results: One for each payload, in order; an exception for a payload that failed alone.
         times: When it happened.
         executed_rows: Rows that the executor saw, padding included.
     """
 
-    results: Sequence[Result]
+    results: Sequence[Result | Exception]
     times: BatchTimes
     executed_rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceStatistics:
-    """Counters of one instance since it was started."""
+    """Counters of one instance since it was started.
+
+    Attributes:
+        cap_rows: Gauge: rows that it runs at once; larger batches are run in parts.
+        memory_failures: Batches, or parts of one, for which the device's memory did not suffice.
+    """
 
     name: str
     device: str
@@ -50,6 +55,8 @@ class InstanceStatistics:
     rows: int
     padding_rows: int
     busy_ns: int
+    cap_rows: int = 0
+    memory_failures: int = 0
 
 
 class Instance(Protocol[Payload_contra, Result]):

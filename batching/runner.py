@@ -14,7 +14,16 @@ from batching.callers import Answer, BatchReport, Caller, Splitting
 from batching.clock import Clock
 from batching.core.commands import Abort, Command, Expire, Refuse, Release, Start
 from batching.core.errors import DeadlineExceededError, PolicyError, ShuttingDownError, refusal_error
-from batching.core.events import Arrived, BatchDone, Event, InstanceFree, InstanceJoined, Timer, Withdrawn
+from batching.core.events import (
+    Arrived,
+    BatchDone,
+    Event,
+    InstanceFree,
+    InstanceJoined,
+    InstanceLeft,
+    Timer,
+    Withdrawn,
+)
 from batching.core.scheduler import Scheduler
 from batching.core.statistics import SchedulerStatistics
 from batching.core.tickets import Sequence as TicketSequence
@@ -82,11 +91,11 @@ class Reservation(Generic[Payload, Result]):
 
 
 class Runner(Generic[Payload, Result]):
-    """Drives one scheduler over a fixed set of instances.
+    """Drives one scheduler over instances that may come and go.
 
     Args:
         scheduler: Fresh; the runner is its only driver.
-        instances: What executes batches; their names are unique.
+        instances: What executes batches from the start; more may `join`.
         clock: The clock of all times.
         create_alarm: Makes the wake-up that calls the given function.
         on_batch: Told about every executed batch.
@@ -130,8 +139,7 @@ class Runner(Generic[Payload, Result]):
         self._alarm = self._create_alarm(self._on_alarm)
         try:
             async with asyncio.TaskGroup() as self._tasks:
-                for instance in self._instances.values():
-                    self._post(InstanceJoined(instance.name, instance.device, instance.max_in_flight))
+                self._post_joined(*self._instances.values())
                 try:
                     await self._defect  # until the owner cancels, or the scheduler fails
                 finally:
@@ -160,6 +168,22 @@ class Runner(Generic[Payload, Result]):
         if self._loop is not None:
             self._note_drained()
             await self._drained.wait()
+
+    def join(self, instance: Instance[Payload, Result]) -> None:
+        """An instance executes batches from now on. None has its name, nor a batch that started under that name."""
+        self._instances[instance.name] = instance
+        self._post_joined(instance)
+
+    def leave(self, name: str) -> None:
+        """An instance gets no more batches; those that it has still end."""
+        self._post(InstanceLeft(name))
+
+    def abandon(self, error: Exception) -> None:
+        """Answer everything that waits with an error, e.g. because no instance is left; what runs still ends."""
+        for ticket, entry in self._entries.items():
+            if not entry.is_running:
+                entry.fail(error)
+                self._post(Withdrawn(ticket))
 
     def statistics(self) -> SchedulerStatistics:
         """The scheduler's snapshot."""
@@ -209,6 +233,11 @@ class Runner(Generic[Payload, Result]):
 
     # Events in
 
+    def _post_joined(self, *instances: Instance[Payload, Result]) -> None:
+        if self._loop is not None:  # otherwise `run` will tell
+            for instance in instances:
+                self._post(InstanceJoined(instance.name, instance.device, instance.max_in_flight))
+
     def _post(self, event: Event) -> None:
         self._events.append(event)
         if not self._flushing and self._loop is not None:
@@ -245,13 +274,14 @@ class Runner(Generic[Payload, Result]):
             case Start():
                 # The members are looked up now: a caller may leave before the task runs.
                 entries = [self._entries[ticket] for ticket in command.tickets]
+                for entry in entries:
+                    entry.is_running = True
                 self._tasks.create_task(self._execute(command, entries))
             case Abort():
                 raise PolicyError("a batch was preempted, which this driver cannot do")
             case _:
-                entry = self._entries.get(command.ticket)
-                if entry is not None:  # the caller may have left
-                    _tell(entry, command)
+                if (caller := self._entries.get(command.ticket)) is not None:  # it may have left
+                    _tell(caller, command)
 
     async def _execute(self, batch: Start, entries: Sequence[Caller[Payload, Result]]) -> None:
         times = None
@@ -262,7 +292,8 @@ class Runner(Generic[Payload, Result]):
             padding_rows = outcome.executed_rows - batch.rows
             self._hand_out(batch, entries, outcome)
         except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the members of its batch
-            self._fail(batch, entries, error)
+            for place, entry in enumerate(entries):
+                self._fail(batch, place, entry, error)
         finally:
             self._post(BatchDone(batch.batch))
             self._post(InstanceFree(batch.batch, failed=times is None))
@@ -287,25 +318,23 @@ class Runner(Generic[Payload, Result]):
         return [cut(entry.payload, *part) for entry, part in zip(entries, batch.parts, strict=True)]
 
     def _hand_out(self, batch: Start, entries: Sequence[Caller[Payload, Result]], outcome: BatchResult[Result]) -> None:
-        answers = [
-            Answer(result=result, arrived_ns=entry.arrived_ns, times=outcome.times, batch_rows=batch.rows)
-            for entry, result in zip(entries, outcome.results, strict=True)
-        ]
-        if batch.parts is None or self._splitting is None:
-            for entry, answer in zip(entries, answers, strict=True):
+        for place, (entry, result) in enumerate(zip(entries, outcome.results, strict=True)):
+            if isinstance(result, Exception):
+                self._fail(batch, place, entry, result)
+                continue
+            answer = Answer(result=result, arrived_ns=entry.arrived_ns, times=outcome.times, batch_rows=batch.rows)
+            if batch.parts is None or self._splitting is None:
                 entry.answer(answer)
-        else:
-            for entry, answer, part in zip(entries, answers, batch.parts, strict=True):
-                entry.answer_part(answer, part, self._splitting.join)
-
-    def _fail(self, batch: Start, entries: Sequence[Caller[Payload, Result]], error: Exception) -> None:
-        """Every member gets the error; other parts of a cut request are not worth running any more."""
-        for place, (entry, ticket) in enumerate(zip(entries, batch.tickets, strict=True)):
-            if batch.parts is not None and batch.parts[place].rows < entry.rows:
-                entry.fail(error)
-                self._post(Withdrawn(ticket))
             else:
-                entry.fail_in_order(error)
+                entry.answer_part(answer, batch.parts[place], self._splitting.join)
+
+    def _fail(self, batch: Start, place: int, entry: Caller[Payload, Result], error: Exception) -> None:
+        """A member gets the error; other parts of a cut request are not worth running any more."""
+        if batch.parts is not None and batch.parts[place].rows < entry.rows:
+            entry.fail(error)
+            self._post(Withdrawn(batch.tickets[place]))
+        else:
+            entry.fail_in_order(error)
 
     def _arm(self) -> None:
         """Arm the alarm only for an earlier time than it has: a needless ring costs less than a system call a batch."""

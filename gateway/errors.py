@@ -8,7 +8,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from backends.errors import BackendError
+from backends.errors import (
+    BackendError,
+    DeviceFaultError,
+    InstanceClosedError,
+    NoInstanceError,
+    OutOfMemoryError,
+    WorkerLostError,
+)
 from batching.core.errors import (
     DeadlineExceededError,
     HopelessError,
@@ -122,6 +129,11 @@ V2_ERRORS: ErrorTable = {
     TooManyRowsError: ErrorRow(400, "too_many_rows"),
     ShuttingDownError: ErrorRow(503, "shutting_down"),
     BackendError: ErrorRow(500, "backend"),
+    OutOfMemoryError: ErrorRow(503, "out_of_memory"),
+    DeviceFaultError: ErrorRow(503, "device_fault"),
+    WorkerLostError: ErrorRow(503, "worker_lost"),
+    NoInstanceError: ErrorRow(503, "no_instance"),
+    InstanceClosedError: ErrorRow(503, "instance_closed"),
     ConfigError: ErrorRow(500, "configuration"),
     RepositoryError: ErrorRow(500, "repository"),
     PolicyError: INTERNAL,
@@ -137,6 +149,11 @@ CLASSIFY_ERRORS: ErrorTable = {
     TooManyRowsError: ErrorRow(422, "too_many_rows"),
     VersionNotReadyError: replace(V2_ERRORS[VersionNotReadyError], retry_after_s=1),
     ShuttingDownError: replace(V2_ERRORS[ShuttingDownError], retry_after_s=1),
+    OutOfMemoryError: replace(V2_ERRORS[OutOfMemoryError], retry_after_s=1),
+    DeviceFaultError: replace(V2_ERRORS[DeviceFaultError], retry_after_s=1),
+    WorkerLostError: replace(V2_ERRORS[WorkerLostError], retry_after_s=1),
+    NoInstanceError: replace(V2_ERRORS[NoInstanceError], retry_after_s=1),
+    InstanceClosedError: replace(V2_ERRORS[InstanceClosedError], retry_after_s=1),
 }
 
 

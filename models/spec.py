@@ -12,18 +12,87 @@ from models.tensors import TensorSpec
 class DeviceKind(enum.Enum):
     """Where an instance group runs."""
 
+    AUTO = "KIND_AUTO"  # on the GPUs if there are any that the backend can use, else on the CPU
     CPU = "KIND_CPU"
     GPU = "KIND_GPU"
+    MODEL = "KIND_MODEL"  # the model's code chooses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """What one batch of a group needs while it runs (Triton's rate limiter).
+
+    Attributes:
+        name: Of the resource.
+        count: How much of it.
+        shared: It exists once for all devices, not once for each.
+    """
+
+    name: str
+    count: int
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceGroup:
-    """`count` instances on the CPU, or on each of `gpus`."""
+    """`count` instances on the CPU, or on each of `gpus`.
+
+    Attributes:
+        name: Unique within the model.
+        kind: Where they run.
+        count: How many, on each device.
+        gpus: Ordinals of GPUs; empty means all.
+        is_default_count: The configuration says nothing about the number, so that it may be measured.
+        resources: What each of their batches needs.
+        priority: Of the rate limiter: 2 gets half the turns of 1; 0 means 1.
+    """
 
     name: str
     kind: DeviceKind
     count: int
     gpus: tuple[int, ...] = ()
+    is_default_count: bool = False
+    resources: tuple[Resource, ...] = ()
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One entry of ``optimization.execution_accelerators``, e.g. ``tensorrt`` with ``precision_mode``."""
+
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class Host(enum.Enum):
+    """Where an executor lives."""
+
+    AUTO = "auto"  # as fits the backend
+    THREAD = "thread"  # in this process
+    PROCESS = "process"  # in a worker process that may die
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionSpec:
+    """How batches of this version are executed.
+
+    Attributes:
+        host: Where the executors live.
+        step_timeout_s: A batch that runs for longer ends its worker process.
+        load_timeout_s: Likewise for loading and warming up.
+        max_restarts: Restarts of a worker within a minute before it counts as failed; -1 means no limit.
+        gpu_accelerators: Of ``optimization.execution_accelerators``, in order of preference.
+        cpu_accelerators: Likewise.
+        cuda_graphs: ``optimization.cuda.graphs``: replay recorded kernels, one recording for each allowed size.
+    """
+
+    host: Host = Host.AUTO
+    step_timeout_s: float = 30.0
+    load_timeout_s: float = 600.0
+    max_restarts: int = 5
+    gpu_accelerators: tuple[Accelerator, ...] = ()
+    cpu_accelerators: tuple[Accelerator, ...] = ()
+    cuda_graphs: bool = False
 
 
 class Oversize(enum.Enum):
@@ -73,6 +142,7 @@ class ModelSpec:
         outputs: Declared outputs, in order.
         instance_groups: Where and how often the model is instantiated, at least one.
         batching: Queue and batch rules.
+        execution: Executor rules.
         preprocessing: How an encoded image becomes a row of the only input, or None.
         scores: Name of the output whose elements are the scores of the classes; empty means the first one.
         file: The model file.
@@ -89,6 +159,7 @@ class ModelSpec:
     outputs: tuple[TensorSpec, ...]
     instance_groups: tuple[InstanceGroup, ...]
     batching: BatchingSpec = BatchingSpec()
+    execution: ExecutionSpec = ExecutionSpec()
     preprocessing: Preprocessing | None = None
     scores: str = ""
     file: Path

@@ -12,7 +12,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from backends.fake import FakeExecutor
-from backends.ports import Executor
+from backends.ports import Executor, Placement
+from backends.registry import create_executors
 from backends.thread_host import ThreadInstance
 from batching.clock import MonotonicClock
 from models.inference import Array, Tensors
@@ -88,10 +89,8 @@ def identity_executor(kind: str, directory: Path, spec: ModelSpec) -> Executor:
     """The same model for each kind of executor: the identity on 0..999, which fails on POISON."""
     if kind == "fake":
         return FakeExecutor(spec, fail_on_value=POISON)
-    from backends.onnx_executor import OnnxExecutor, SharedSession
-
     placed = model(file=save_lookup(directory / "model.onnx"), backend="onnxruntime")
-    return OnnxExecutor(placed, SharedSession(placed, intra_op_threads=1, inter_op_threads=1))
+    return create_executors(placed, Placement())[0][0]
 
 
 class Gate:
@@ -152,11 +151,14 @@ def failing(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def thread_instance(
-    spec: ModelSpec, executor: Executor, *, name: str = "m_0", max_in_flight: int = 16
-) -> ThreadInstance:
+def thread_instance(spec: ModelSpec, executor: Executor, *, name: str = "m_0") -> ThreadInstance:
     return ThreadInstance(
-        name=name, device="cpu", spec=spec, executor=executor, clock=MonotonicClock(), max_in_flight=max_in_flight
+        name=name,
+        device="cpu",
+        spec=spec,
+        lanes=[executor],
+        clock=MonotonicClock(),
+        allowed_rows=spec.batching.allowed_rows,
     )
 
 

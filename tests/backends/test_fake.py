@@ -5,6 +5,7 @@ import pytest
 
 from backends.errors import ExecutionError, LoadError
 from backends.fake import FakeExecutor, sleep_ns
+from backends.ports import Placement
 from backends.registry import create_executors
 from batching.clock import MILLISECOND_NS, MonotonicClock
 from models.tensors import DataType
@@ -52,7 +53,7 @@ def test_the_service_time_depends_on_the_rows_and_zero_does_not_sleep():
 
 
 def test_the_configured_service_time_is_really_spent():
-    (executor,) = create_executors(model(service_base_us="2000", service_row_us="500.5"), 1, 1)
+    ((executor,),) = create_executors(model(service_base_us="2000", service_row_us="500.5"), Placement())
     clock = MonotonicClock()
 
     started_ns = clock.now_ns()
@@ -73,7 +74,7 @@ def test_sleeping_takes_at_least_the_time_asked_for():
 @pytest.mark.parametrize("data_type", [each for each in DataType if each is not DataType.BYTES])
 def test_a_batch_with_the_configured_number_fails(data_type: DataType):
     spec = model(inputs=[tensor("x", data_type)], fail_on_value="1")
-    (executor,) = create_executors(spec, 1, 1)
+    ((executor,),) = create_executors(spec, Placement())
 
     executor.run({"x": np.array([[0, 0]]).astype(data_type.numpy)}, 1)
 
@@ -82,7 +83,7 @@ def test_a_batch_with_the_configured_number_fails(data_type: DataType):
 
 
 def test_a_batch_with_the_configured_text_fails():
-    (executor,) = create_executors(model(inputs=[tensor("x", DataType.BYTES)], fail_on_value="bad"), 1, 1)
+    ((executor,),) = create_executors(model(inputs=[tensor("x", DataType.BYTES)], fail_on_value="bad"), Placement())
 
     executor.run({"x": np.array([[b"bad one", b""]], np.object_)}, 1)
 
@@ -96,4 +97,4 @@ def test_a_batch_with_the_configured_text_fails():
 )
 def test_a_bad_parameter_is_named_with_its_value(parameter: str, text: str):
     with pytest.raises(LoadError, match=f"model 'm': parameter '{parameter}' is '{text}', expected a number"):
-        create_executors(model(**{parameter: text}), 1, 1)
+        create_executors(model(**{parameter: text}), Placement())

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from backends.errors import ExecutionError, LoadError
 from backends.onnx_executor import check_installation, create_executors
-from backends.ports import Executor
+from backends.ports import Executor, Placement
 from models.spec import ModelSpec
 from models.tensors import DataType, TensorSpec
 from tests.backends.builders import POISON, model, payload, save_lookup, save_onnx, tensor
@@ -27,7 +27,7 @@ def lookup(directory: Path, **changes: Any) -> ModelSpec:
 
 
 def loaded(spec: ModelSpec) -> Executor:
-    (executor,) = create_executors(spec, 1, 1)
+    ((executor,),) = create_executors(spec, Placement())
     executor.load()
     return executor
 
@@ -70,9 +70,11 @@ def test_a_model_that_parses_its_strings_loads_without_being_warmed_up(
 
 
 def test_what_one_instance_has_warmed_up_the_others_do_not_run_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    executors = create_executors(strings(tmp_path, "Cast", TensorProto.FLOAT, to=TensorProto.FLOAT), 2, 1)
+    executors = create_executors(
+        strings(tmp_path, "Cast", TensorProto.FLOAT, to=TensorProto.FLOAT), Placement(instances=2, cores=1)
+    )
 
-    for executor in executors:
+    for (executor,) in executors:
         executor.load()
         executor.warm_up([1])
 
@@ -178,7 +180,7 @@ def test_a_failing_run_tells_the_engines_reason_and_prints_nothing(tmp_path: Pat
 
 def test_instances_share_one_session_until_the_last_one_closes(tmp_path: Path):
     spec = lookup(tmp_path)
-    first, second = create_executors(spec, 2, 1)
+    (first,), (second,) = create_executors(spec, Placement(instances=2, cores=1))
 
     first.load()
     spec.file.unlink()
@@ -205,7 +207,7 @@ def test_instances_share_one_session_until_the_last_one_closes(tmp_path: Path):
 def test_a_session_has_the_threads_of_its_budget_or_parameters(
     tmp_path: Path, parameters: dict[str, str], budget_cores: int, extra_threads: int
 ):
-    first, second = create_executors(lookup(tmp_path, **parameters), 2, budget_cores)
+    (first,), (second,) = create_executors(lookup(tmp_path, **parameters), Placement(instances=2, cores=budget_cores))
     before = len(list(Path("/proc/self/task").iterdir()))
 
     first.load()
@@ -218,7 +220,7 @@ def test_a_session_has_the_threads_of_its_budget_or_parameters(
 @pytest.mark.parametrize("parameter", ["intra_op_thread_count", "inter_op_thread_count"])
 def test_a_bad_number_of_threads_is_refused(tmp_path: Path, parameter: str, text: str):
     with pytest.raises(LoadError, match=f"model 'm': parameter '{parameter}' is '{text}', expected a number"):
-        create_executors(lookup(tmp_path, **{parameter: text}), 1, 1)
+        create_executors(lookup(tmp_path, **{parameter: text}), Placement())
 
 
 def test_two_builds_of_the_runtime_in_one_environment_are_refused_with_the_mending():

@@ -8,8 +8,8 @@ import pytest
 from backends.errors import InstanceClosedError, LoadError
 from backends.fake import FakeExecutor
 from backends.pool import InstancePool, warm_up_sizes
-from backends.ports import Executor
-from backends.registry import ExecutorFactory, create_executors
+from backends.ports import Executor, ExecutorFactory
+from backends.registry import create_executors
 from batching.clock import MonotonicClock
 from models.spec import DeviceKind, InstanceGroup, ModelSpec
 from tests.backends.builders import Gate, ScriptedExecutor, failing, model, payload, thread_names
@@ -26,7 +26,7 @@ def pool(spec: ModelSpec, *, allow_cpu: bool = False, factory: ExecutorFactory =
 
 
 def scripted(*executors: Executor) -> ExecutorFactory:
-    return lambda spec, count, budget_cores: executors
+    return lambda spec, placement: [[executor] for executor in executors]
 
 
 async def test_groups_become_named_instances_on_the_cpu_in_order():

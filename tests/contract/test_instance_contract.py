@@ -47,12 +47,24 @@ async def test_padding_is_executed_and_answered_to_nobody(kind: str, tmp_path: P
 
 async def test_a_failing_batch_fails_alone(kind: str, tmp_path: Path):
     async with started(model(), identity_executor(kind, tmp_path, model())) as instance:
-        before, failed, after = await outcomes(instance, [[payload(1)], [payload(2), payload(POISON)], [payload(3)]])
+        before, failed, after = await outcomes(instance, [[payload(1)], [payload(POISON)], [payload(3)]])
 
     assert isinstance(failed, ExecutionError)
     assert isinstance(before, BatchResult)
     assert isinstance(after, BatchResult)
     assert (rows_answered(before), rows_answered(after)) == ([[1]], [[3]])
+
+
+@pytest.mark.parametrize("guilty", [0, 5, 31])
+async def test_of_a_batch_only_the_request_that_fails_alone_fails(kind: str, tmp_path: Path, guilty: int):
+    numbers = [POISON if place == guilty else place for place in range(32)]
+    async with started(model(), identity_executor(kind, tmp_path, model())) as instance:
+        result = await instance.execute([payload(number) for number in numbers])
+
+    failures = [place for place, answer in enumerate(result.results) if isinstance(answer, ExecutionError)]
+    answers = [answer["y"][0, 0] for answer in result.results if not isinstance(answer, Exception)]
+    assert failures == [guilty]
+    assert answers == [number for number in numbers if number != POISON]
 
 
 async def test_statistics_add_up(kind: str, tmp_path: Path):

@@ -14,7 +14,7 @@ import uvicorn
 
 from backends.fake import FakeExecutor
 from backends.pool import InstancePool
-from backends.ports import Executor
+from backends.ports import Executor, Placement
 from batching.alarm import create_alarm
 from batching.clock import MonotonicClock
 from gateway.app import create_rest_app
@@ -87,9 +87,9 @@ async def serving(
     """A running service of these versions, each with one instance."""
     clock, loop = MonotonicClock(), asyncio.get_running_loop()
 
-    def executors(spec: ModelSpec, count: int, _cores: int) -> Sequence[Executor]:
+    def executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence[Executor]]:
         sleep = gate.wait if gate else lambda _ns: None
-        return [FakeExecutor(spec, lambda _rows: 1, sleep, fail_on_value=POISON) for _ in range(count)]
+        return [[FakeExecutor(spec, lambda _rows: 1, sleep, fail_on_value=POISON)] for _ in range(placement.instances)]
 
     models: dict[str, dict[int, Served]] = {}
     async with AsyncExitStack() as stack:

@@ -1,0 +1,218 @@
+"""One batch through one executor: gather, run, scatter, and what can be saved when that fails.
+
+- Out of memory: the batch is run again in halves, down to single rows, and for a while larger batches are run in parts
+  from the start (`MemoryCap`). A request may be cut for that: its rows come back joined.
+- Any other error of the model: the batch is run again in halves, so that only the requests fail that fail alone. When
+  the first seven tries (the batch, its halves, its quarters) all fail, the model is to blame and not a request.
+"""
+
+import logging
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from backends.errors import BackendError, DeviceFaultError, ExecutionError, OutOfMemoryError, WrongRowsError
+from backends.gather import Allocate, dense, gather, padded_rows, rows_of, scatter
+from backends.memory_cap import MemoryCap
+from backends.ports import Executor, StagingExecutor
+from batching.clock import Clock
+from batching.ports import BatchTimes
+from models.inference import Tensors
+from models.spec import ModelSpec
+
+logger = logging.getLogger(__name__)
+
+_HOPELESS_TRIES = 7
+
+Outcome = Tensors | ExecutionError
+"""The answer to one request of a batch: an error is a value here."""
+
+
+@dataclass(slots=True)
+class BatchRun:
+    """What came of a batch.
+
+    Attributes:
+        results: For each request, in order.
+        times: Of the stages. Of a batch that was run in parts, all but the first gathering is computing.
+        rows: Rows of the requests.
+        executed_rows: Rows that the executor was given at first, padding included.
+    """
+
+    results: list[Outcome]
+    times: BatchTimes
+    rows: int
+    executed_rows: int
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Notes of one batch while it is run."""
+
+    times: list[int] = field(default_factory=list)
+    executed_rows: int = 0
+    failures: int = 0
+    successes: int = 0
+
+
+class BatchRunner:
+    """Runs batches of one model version. Blocking; used by one thread at a time.
+
+    Args:
+        spec: The model version.
+        executor: Loaded.
+        clock: Stamps the stages.
+        allowed_rows: Sizes that the executor may see, ascending; empty means every size.
+        cap: Shared by the lanes of an instance.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, executor: Executor, clock: Clock, allowed_rows: Sequence[int], cap: MemoryCap
+    ) -> None:
+        self._spec = spec
+        self._executor = executor
+        self._clock = clock
+        self._allowed_rows = allowed_rows
+        self._cap = cap
+        self._allocate: Allocate | None = executor.stage if isinstance(executor, StagingExecutor) else None
+
+    def run(self, payloads: Sequence[Tensors]) -> BatchRun:
+        """Run the payloads together, in order. An error of the model, whatever it is, becomes the result of requests.
+
+        Raises:
+            ExecutionError: The payloads make no batch; none of them was run.
+            BackendError: The executor is gone.
+        """
+        started_ns = self._clock.now_ns()
+        rows_per_payload = self._rows_per_payload(payloads)
+        progress = _Progress()
+        results = self._try(payloads, rows_per_payload, progress)
+        ended_ns = self._clock.now_ns()
+        gathered_ns, *_, computed_ns = progress.times or (ended_ns, ended_ns)
+        times = BatchTimes(started_ns=started_ns, gathered_ns=gathered_ns, computed_ns=computed_ns, ended_ns=ended_ns)
+        rows = sum(rows_per_payload)
+        return BatchRun(results, times, rows, max(rows, progress.executed_rows))
+
+    def _rows_per_payload(self, payloads: Sequence[Tensors]) -> list[int]:
+        if self._spec.has_batch_dimension:
+            return [rows_of(payload) for payload in payloads]
+        if len(payloads) != 1:
+            raise ExecutionError(f"a model without batch dimension runs 1 request, found {len(payloads)}")
+        return [1]
+
+    def _try(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> list[Outcome]:
+        """Breadth first, so that a batch whose halves and quarters all fail is given up early."""
+        results: list[Outcome | None] = [None] * len(payloads)
+        waiting = [(0, len(payloads))]
+        for first, last in waiting:  # grows while it is walked
+            try:
+                results[first:last] = self._fit(payloads[first:last], rows[first:last], progress)
+            except (OutOfMemoryError, DeviceFaultError, WrongRowsError) as error:
+                results[first:last] = [error] * (last - first)
+            except ExecutionError as error:
+                progress.failures += 1
+                is_hopeless = not progress.successes and progress.failures >= _HOPELESS_TRIES
+                if last - first == 1 or is_hopeless:
+                    results[first:last] = [error] * (last - first)
+                    if is_hopeless:
+                        return [error if result is None else result for result in results]
+                else:
+                    middle = (first + last) // 2
+                    waiting += [(first, middle), (middle, last)]
+        return [result for result in results if result is not None]
+
+    def _fit(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> list[Outcome]:
+        """Run them, in halves if there is not enough memory for all at once."""
+        halves = _halves(payloads, rows) if sum(rows) > self._cap.allowed_rows(self._clock.now_ns()) else None
+        if halves is None:
+            try:
+                return list(self._run_once(payloads, rows, progress))
+            except OutOfMemoryError:
+                self._lower_cap(sum(rows))
+                halves = _halves(payloads, rows)
+                if halves is None:
+                    raise
+        (left, left_rows), (right, right_rows) = halves
+        outcomes: list[list[Outcome]] = []
+        for part, part_rows in ((left, left_rows), (right, right_rows)):
+            try:
+                outcomes.append(self._fit(part, part_rows, progress))
+            except OutOfMemoryError as error:
+                outcomes.append([error] * len(part))
+        return _merged(outcomes[0], outcomes[1], is_cut=len(left) + len(right) > len(payloads))
+
+    def _lower_cap(self, rows: int) -> None:
+        executed_rows = self._executed(rows) if self._spec.has_batch_dimension else 1
+        if self._cap.too_large(executed_rows, self._clock.now_ns()):
+            logger.warning(
+                "model '%s' version %d: not enough memory for %d rows, larger batches run in parts of %d for now",
+                self._spec.name,
+                self._spec.version,
+                executed_rows,
+                self._cap.rows,
+            )
+
+    def _run_once(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> Sequence[Tensors]:
+        if not self._spec.has_batch_dimension:
+            inputs, executed_rows = dense(payloads[0]), 1
+        else:
+            executed_rows = self._executed(sum(rows))
+            inputs = gather(payloads, rows, executed_rows, self._allocate)
+        progress.executed_rows = progress.executed_rows or executed_rows
+        progress.times.append(self._clock.now_ns())
+        try:
+            outputs = self._executor.run(inputs, executed_rows)
+        except BackendError:
+            raise
+        except BaseException as error:
+            # SystemExit from model code too: it ends neither the thread nor the callers' waiting.
+            raise ExecutionError(describe(error)) from error
+        finally:
+            progress.times.append(self._clock.now_ns())
+        results = scatter(outputs, rows, executed_rows) if self._spec.has_batch_dimension else [outputs]
+        progress.successes += 1
+        return results
+
+    def _executed(self, rows: int) -> int:
+        return padded_rows(rows, self._allowed_rows)
+
+
+def describe(error: BaseException) -> str:
+    """The error's type and text; model code may raise errors that cannot even be printed with `str`."""
+    return "".join(traceback.format_exception_only(error)).strip()
+
+
+def _halves(
+    payloads: Sequence[Tensors], rows: Sequence[int]
+) -> tuple[tuple[list[Tensors], list[int]], tuple[list[Tensors], list[int]]] | None:
+    """The batch in two parts of nearly the same number of rows, cutting a request if need be; None for one row."""
+    total = sum(rows)
+    if total < 2:
+        return None
+    wanted = total // 2
+    left: tuple[list[Tensors], list[int]] = ([], [])
+    right: tuple[list[Tensors], list[int]] = ([], [])
+    for payload, count in zip(payloads, rows, strict=True):
+        taken = min(count, wanted - sum(left[1]))
+        for part, start, end in ((left, 0, taken), (right, taken, count)):
+            if end > start:
+                part[0].append({name: tensor[start:end] for name, tensor in payload.items()})
+                part[1].append(end - start)
+    return left, right
+
+
+def _merged(left: list[Outcome], right: list[Outcome], *, is_cut: bool) -> list[Outcome]:
+    """The results of both halves; a request that was cut gets its parts joined, or the error of one of them."""
+    if not is_cut:
+        return left + right
+    first, second = left[-1], right[0]
+    joined: Outcome
+    if isinstance(first, ExecutionError):
+        joined = first
+    elif isinstance(second, ExecutionError):
+        joined = second
+    else:
+        joined = {name: np.concatenate([tensor, second[name]]) for name, tensor in first.items()}
+    return [*left[:-1], joined, *right[1:]]
