@@ -4,22 +4,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from models.config_backend import complete_backend
+from models.config_backend import ONNX_FILE, complete_backend
 from models.config_checks import (
     check_dynamic_batching,
-    check_instance_groups,
     check_max_batch_size,
     check_name,
     check_tensor_names,
     check_tensors,
+    check_tensors_are_given,
     check_version_policy,
 )
 from models.config_completion import complete_from_onnx
+from models.config_execution import check_accelerators, execution
+from models.config_groups import check_instance_groups, instance_groups, normalise_instance_groups
 from models.config_refusals import refuse_unsupported
 from models.onnx_signature import read_signature
 from models.pbtxt import ConfigText, ModelConfig, enum_word, to_json
 from models.side_file import SideFile
-from models.spec import BatchingSpec, DeviceKind, InstanceGroup, ModelSpec
+from models.spec import BatchingSpec, InstanceGroup, ModelSpec
 from models.tensors import DataType, TensorSpec
 from models.text_files import file_inside, read_labels
 
@@ -71,14 +73,29 @@ def version_spec(text: ConfigText, side: SideFile, directory: Path, version: int
     config = text.message
     config.name = directory.name
     file = complete_backend(text, directory / str(version))
-    if file.is_file():
-        model_file = f"{version}/{file.name}"
-        complete_from_onnx(text, read_signature(file, f"{directory.name}/{model_file}"), model_file)
+    onnx_file = _onnx_file(config, file)
+    if onnx_file is not None:
+        model_file = f"{version}/{onnx_file.name}"
+        complete_from_onnx(text, read_signature(onnx_file, f"{directory.name}/{model_file}"), model_file)
+    else:
+        check_tensors_are_given(text)
     check_tensors(text)
     check_dynamic_batching(text)
     check_instance_groups(text)
+    check_accelerators(text)
+    groups = instance_groups(config)
     _normalise(config)
-    return _spec(text, side, directory, version, file)
+    return _spec(text, side, directory, version, file, groups)
+
+
+def _onnx_file(config: ModelConfig, file: Path) -> Path | None:
+    """The file that the configuration is completed from; beside a TensorRT plan, the model that it was built from."""
+    if config.backend == "onnxruntime":
+        return file
+    if config.backend == "tensorrt":
+        source = file if file.suffix == ".onnx" else file.parent / ONNX_FILE
+        return source if source.is_file() else None
+    return None
 
 
 def _normalise(config: ModelConfig) -> None:
@@ -90,22 +107,12 @@ def _normalise(config: ModelConfig) -> None:
             getattr(config.optimization, memory).enable = True
     if config.HasField("dynamic_batching") and not config.dynamic_batching.preferred_batch_size:
         config.dynamic_batching.preferred_batch_size.append(config.max_batch_size)
-    if not config.instance_group:
-        config.instance_group.add(name=config.name)
-    for index, group in enumerate(config.instance_group):
-        _normalise_group(config, group, index)
+    normalise_instance_groups(config)
 
 
-def _normalise_group(config: ModelConfig, group: Any, index: int) -> None:
-    if enum_word(group, "kind") == "KIND_AUTO":
-        group.kind = group.KIND_CPU  # no executor here runs on a GPU
-        group.ClearField("gpus")
-    group.name = group.name or f"{config.name}_{index}"
-    is_shared_cpu = group.kind == group.KIND_CPU and config.backend == "onnxruntime"
-    group.count = group.count or (2 if is_shared_cpu else 1)
-
-
-def _spec(text: ConfigText, side: SideFile, directory: Path, version: int, file: Path) -> ModelSpec:
+def _spec(
+    text: ConfigText, side: SideFile, directory: Path, version: int, file: Path, groups: tuple[InstanceGroup, ...]
+) -> ModelSpec:
     config = text.message
     inputs = tuple(_tensor(tensor, optional=tensor.optional) for tensor in config.input)
     outputs = _outputs(text, side, directory)
@@ -117,8 +124,9 @@ def _spec(text: ConfigText, side: SideFile, directory: Path, version: int, file:
         max_batch_rows=config.max_batch_size,
         inputs=inputs,
         outputs=outputs,
-        instance_groups=tuple(_group(group) for group in config.instance_group),
+        instance_groups=groups,
         batching=side.batching(_batching(text), config.max_batch_size),
+        execution=side.execution(execution(config)),
         preprocessing=side.preprocessing(inputs),
         scores=_scores(side, outputs),
         file=file,
@@ -158,11 +166,6 @@ def _labels(text: ConfigText, path: str, name: str, directory: Path) -> tuple[st
     return read_labels(file, f"{directory.name}/{name}")
 
 
-def _group(group: Any) -> InstanceGroup:
-    kind = DeviceKind(enum_word(group, "kind"))
-    return InstanceGroup(name=group.name, kind=kind, count=group.count, gpus=tuple(group.gpus))
-
-
 def _batching(text: ConfigText) -> BatchingSpec:
     """Triton's batcher if the file asks for dynamic batching; that completion adds it as Triton does is no wish."""
     config = text.message
@@ -171,15 +174,16 @@ def _batching(text: ConfigText) -> BatchingSpec:
     if not text.lines.mentions("dynamic_batching"):
         return BatchingSpec()
     batching = config.dynamic_batching
+    # Values as JSON has them, so that a specification is the same after a trip to another process.
     parameters: dict[str, object] = {
-        "preferred_batch_size": tuple(sorted(set(batching.preferred_batch_size))),
+        "preferred_batch_size": sorted(set(batching.preferred_batch_size)),
         "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
         "preserve_ordering": batching.preserve_ordering,
         "priority_levels": batching.priority_levels,
         "default_priority_level": batching.default_priority_level,
         "default_queue_policy": _queue_policy(batching.default_queue_policy),
         "priority_queue_policy": {
-            level: policy
+            str(level): policy
             for level, message in sorted(batching.priority_queue_policy.items())
             if (policy := _queue_policy(message))
         },

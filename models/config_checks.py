@@ -47,6 +47,33 @@ def check_tensor_names(text: ConfigText) -> None:
             first[tensor.name] = index
 
 
+_CANNOT_TELL = {
+    "pytorch": "the file does not say: write e.g. {}; names like input__0 go to forward() by their number",
+    "python": "code does not say: write e.g. {}, with names of your own",
+    "tensorrt": "a plan alone is not read for that: put the ONNX file that it was built from beside it as model.onnx, "
+    "or write e.g. {}",
+}
+_EXAMPLES = {
+    "input": 'input [ {{ name: "{0}" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] }} ]',
+    "output": 'output [ {{ name: "{0}" data_type: TYPE_FP32 dims: [ 1000 ] }} ]',
+}
+
+
+def check_tensors_are_given(text: ConfigText) -> None:
+    """The configuration of a model whose file says nothing about inputs and outputs has some.
+
+    Raises:
+        ConfigError: With an example of what to write.
+    """
+    config = text.message
+    for kind, example in _EXAMPLES.items():
+        sentence = _CANNOT_TELL.get(config.backend)
+        if sentence is not None and not getattr(config, kind):
+            name = f"{kind}__0" if config.backend == "pytorch" else kind
+            expected = f"at least one {kind}: {sentence.format(example.format(name))}"
+            raise text.lines.error(kind, found=f"no {kind}", expected=expected)
+
+
 def check_tensors(text: ConfigText) -> None:
     """Every tensor is complete: type, dims, format. Raises ConfigError."""
     for kind in ("input", "output"):
@@ -155,25 +182,3 @@ def _problems_of_ordering(levels: int, policies: Sequence[Any]) -> Iterator[tupl
         if enum_word(policy, "timeout_action") == "DELAY" and policy.default_timeout_microseconds:
             found = "true with a queue policy that delays"
             yield "preserve_ordering", found, "timeout_action REJECT, or preserve_ordering false"
-
-
-def check_instance_groups(text: ConfigText) -> None:
-    """Every group has a possible kind, count and devices. Raises ConfigError."""
-    for index, group in enumerate(text.message.instance_group):
-        for field, found, expected in _problems_of_group(group):
-            raise text.lines.error(f"instance_group[{index}].{field}", found=found, expected=expected)
-
-
-def _problems_of_group(group: Any) -> Iterator[tuple[str, str, str]]:
-    kind = enum_word(group, "kind")
-    if kind not in ("KIND_AUTO", "KIND_CPU", "KIND_GPU"):
-        yield "kind", kind, "KIND_CPU, KIND_GPU or KIND_AUTO"
-    if group.count < 0:
-        yield "count", str(group.count), "a number of instances, or 0 for the default"
-    if kind == "KIND_CPU" and group.gpus:
-        yield "gpus[0]", f"{list(group.gpus)} with KIND_CPU", "no gpus, or KIND_GPU"
-    for index, gpu in enumerate(group.gpus):
-        if gpu < 0:
-            yield f"gpus[{index}]", str(gpu), "the number of a GPU, 0 or more"
-        if gpu in group.gpus[:index]:
-            yield f"gpus[{index}]", f"{gpu} a second time", "each GPU once; raise count for more instances"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.config import absent_versions, check_for_all_versions, served_versions, version_spec
+from models.config_notes import notes as notes_of_config
 from models.errors import ModelsError, RepositoryError
 from models.pbtxt import ConfigText, parse
 from models.side_file import SideFile, parse_side_file
@@ -23,7 +24,7 @@ from models.text_files import read_text
 _MODEL_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _VERSION_NAME = re.compile(r"0|[1-9][0-9]*")
 _LARGEST_VERSION = 2**63 - 1
-_OTHER_DIRECTORIES = frozenset({"warmup", "initial_state", "configs"})
+_OTHER_DIRECTORIES = frozenset({"warmup", "initial_state", "configs", "__pycache__"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class ModelEntry:
         name: The directory's name.
         versions: The versions to serve, ascending; empty if there are problems.
         problems: Why the model cannot be served; empty if it can.
-        notes: What was skipped, in sentences for the log.
+        notes: What was skipped or has no effect, in sentences for the log.
     """
 
     name: str
@@ -102,11 +103,11 @@ def _read(directory: Path) -> ModelEntry:
     if not served:
         raise _nothing_to_serve(name, present)
     notes += [f"{name}/{version}: named by version_policy, not found" for version in absent_versions(text, present)]
-    return _read_versions(text, side, directory, served, tuple(notes))
+    return _read_versions(text, side, directory, served, notes)
 
 
 def _read_versions(
-    text: ConfigText, side: SideFile, directory: Path, served: Sequence[int], notes: tuple[str, ...]
+    text: ConfigText, side: SideFile, directory: Path, served: Sequence[int], notes: Sequence[str]
 ) -> ModelEntry:
     specs: list[ModelSpec] = []
     problems: dict[str, ModelsError] = {}  # by text: what is wrong with the config is wrong with every version
@@ -118,8 +119,10 @@ def _read_versions(
         except OSError as error:
             unreadable = _unreadable(f"{directory.name}/{version}", error)
             problems.setdefault(str(unreadable), unreadable)
-    versions = () if problems else tuple(specs)
-    return ModelEntry(name=directory.name, versions=versions, problems=tuple(problems.values()), notes=notes)
+    if problems:
+        return ModelEntry(name=directory.name, problems=tuple(problems.values()), notes=tuple(notes))
+    without_effect = dict.fromkeys(note for spec in specs for note in notes_of_config(text, spec.backend))
+    return ModelEntry(name=directory.name, versions=tuple(specs), notes=(*notes, *without_effect))
 
 
 def _version_directories(directory: Path) -> tuple[list[int], list[str]]:

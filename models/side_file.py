@@ -19,6 +19,12 @@
     batch_size = 8
     max_batch_delay_ms = 5
 
+    [execution]
+    host = "process"                 # or "thread"; otherwise what fits the backend
+    step_timeout_s = 30.0            # a batch that runs for longer ends its worker process
+    load_timeout_s = 600.0           # likewise for loading and warming up
+    max_restarts = 5                 # of a worker within a minute; -1: no limit
+
     [preprocessing]                  # see models.preprocessing
     resize = 256
     crop = 224
@@ -37,11 +43,12 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from models.config_lines import TOP_LEVEL, ConfigLines
 from models.errors import ConfigError
 from models.preprocessing import Preprocessing
-from models.spec import BatchingSpec, Oversize
+from models.spec import BatchingSpec, ExecutionSpec, Host, Oversize
 from models.tensors import DataType, TensorSpec
 from models.text_files import file_inside, read_labels
 
 _Count = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY = re.compile(r"\s*([\w.\"' -]+?)\s*=")
 _PYDANTIC_PREFIX = re.compile(r"\w+ should (be|have) ")
@@ -71,18 +78,29 @@ class OutputTable(_Table):
     name: Annotated[str, Field(min_length=1)]
 
 
+class ExecutionTable(_Table):
+    """``[execution]``: where executors live and when a worker process is given up."""
+
+    host: Literal["thread", "process"] | None = None
+    step_timeout_s: _Seconds | None = None
+    load_timeout_s: _Seconds | None = None
+    max_restarts: Annotated[int, Field(ge=-1)] | None = None
+
+
 class SideTables(_Table):
     """The whole file."""
 
     labels: Annotated[str, Field(min_length=1)] | None = None
     output: OutputTable | None = None
     batching: BatchingTable = BatchingTable()
+    execution: ExecutionTable = ExecutionTable()
     preprocessing: Preprocessing | None = None
 
 
 _MODEL_BY_TABLE: dict[str, type[BaseModel]] = {
     "": SideTables,
     "batching": BatchingTable,
+    "execution": ExecutionTable,
     "output": OutputTable,
     "preprocessing": Preprocessing,
 }
@@ -121,6 +139,13 @@ class SideFile:
             oversize=Oversize(table.oversize) if table.oversize else base.oversize,
             allowed_rows=table.allowed_batch_sizes or base.allowed_rows,
         )
+
+    def execution(self, base: ExecutionSpec) -> ExecutionSpec:
+        """The executor rules of config.pbtxt with those of the file over them."""
+        given = self.tables.execution.model_dump(exclude_none=True)
+        if "host" in given:
+            given["host"] = Host(given["host"])
+        return replace(base, **given)
 
     def preprocessing(self, inputs: Sequence[TensorSpec]) -> Preprocessing | None:
         """The declared preprocessing, which yields exactly what the model's only input takes.

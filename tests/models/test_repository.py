@@ -68,7 +68,7 @@ def test_the_version_policy_selects(tmp_path: Path, policy: str, served: list[in
 
 
 def test_skipped_directories_are_noted_unless_they_belong_there(tmp_path: Path) -> None:
-    names = ("1", "01", "x", "-2", "9223372036854775808", "warmup", "initial_state", "configs")
+    names = ("1", "01", "x", "-2", "9223372036854775808", "warmup", "initial_state", "configs", "__pycache__")
     model = read_model(write_model(tmp_path, FAKE, versions=names))
     assert [spec.version for spec in model.versions] == [1]
     assert [note.partition(":")[0] for note in model.notes] == ["m/-2", "m/01", "m/9223372036854775808", "m/x"]

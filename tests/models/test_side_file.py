@@ -6,6 +6,7 @@ import pytest
 
 from models.preprocessing import Preprocessing
 from models.repository import read_model
+from models.spec import ExecutionSpec, Host
 from tests.models.builders import FAKE, edited, refusal_of, spec_of, write_model
 
 SIDE = {
@@ -38,6 +39,13 @@ SIDE = {
         "asc",
     ),
     "sizes end early": ("[batching]\nallowed_batch_sizes = [1, 4]", 2, "batching.allowed_batch_sizes", "[1, 4]", "8"),
+    "unknown host": ('[execution]\nhost = "pod"', 2, "execution.host", '"pod"', "'thread' or 'process'"),
+    "no time": ("[execution]\nstep_timeout_s = 0", 2, "execution.step_timeout_s", "0", "greater than 0"),
+    "endless time": ("[execution]\nload_timeout_s = inf", 2, "execution.load_timeout_s", "Infinity", "a finite number"),
+    "two days": ("[execution]\nload_timeout_s = 172800", 2, "execution.load_timeout_s", "172800", "or equal to 86400"),
+    "negative restarts": ("[execution]\nmax_restarts = -2", 2, "execution.max_restarts", "-2", "or equal to -1"),
+    "half a restart": ("[execution]\nmax_restarts = 1.5", 2, "execution.max_restarts", "1.5", "valid integer"),
+    "unknown execution key": ("[execution]\ntimeout = 1", 2, "execution.timeout", "unknown key", "step_timeout_s"),
     "no labels file": ('labels = "none.txt"', 1, "labels", "'none.txt'", "in the model's directory"),
     "unknown output": ('[output]\nname = "z"', 2, "output.name", '"z"', '"y"'),
     "image type": ('[preprocessing]\ndtype = "uint8"', 2, "preprocessing.dtype", '"uint8"', "TYPE_FP32"),
@@ -79,11 +87,26 @@ def test_the_side_file_wins_over_the_config(tmp_path: Path) -> None:
     assert (spec.batching.oversize.value, spec.batching.allowed_rows) == ("split", (2, 8))
 
 
+def test_the_side_file_says_where_executors_live_and_when_they_are_given_up(tmp_path: Path) -> None:
+    side = """\
+        [execution]
+        host = "process"
+        step_timeout_s = 2
+        load_timeout_s = 0.5
+        max_restarts = -1
+        """
+    config = FAKE + "optimization { cuda { graphs: true } }"
+    spec = spec_of(write_model(tmp_path, config, side))
+    assert spec.execution == ExecutionSpec(
+        host=Host.PROCESS, step_timeout_s=2.0, load_timeout_s=0.5, max_restarts=-1, cuda_graphs=True
+    )
+
+
 def test_parameters_of_the_config_remain_for_the_same_policy_only(tmp_path: Path) -> None:
     config = FAKE + "dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 7 }"
     same = spec_of(write_model(tmp_path, config, "[batching.parameters]\nmax_queue_delay_microseconds = 9", name="a"))
     other = spec_of(write_model(tmp_path, config, '[batching]\npolicy = "greedy"', name="b"))
-    assert same.batching.parameters == {"preferred_batch_size": (4,), "max_queue_delay_microseconds": 9}
+    assert same.batching.parameters == {"preferred_batch_size": [4], "max_queue_delay_microseconds": 9}
     assert (other.batching.policy, other.batching.parameters) == ("greedy", {})
 
 
