@@ -28,6 +28,7 @@ from batching.core.scheduler import Scheduler
 from batching.core.statistics import SchedulerStatistics
 from batching.core.tickets import Sequence as TicketSequence
 from batching.ports import BatchResult, Instance
+from batching.sharing import Seat, seated
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
@@ -103,7 +104,7 @@ class Runner(Generic[Payload, Result]):
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: Scheduler | Seat,
         instances: Sequence[Instance[Payload, Result]],
         clock: Clock,
         create_alarm: Callable[[Callable[[], None]], Alarm],
@@ -141,7 +142,8 @@ class Runner(Generic[Payload, Result]):
             async with asyncio.TaskGroup() as self._tasks:
                 self._post_joined(*self._instances.values())
                 try:
-                    await self._defect  # until the owner cancels, or the scheduler fails
+                    with seated(self._scheduler, self):
+                        await self._defect  # until the owner cancels, or the scheduler fails
                 finally:
                     self._loop = None  # from here on nothing is admitted or started
         finally:
@@ -176,7 +178,10 @@ class Runner(Generic[Payload, Result]):
 
     def leave(self, name: str) -> None:
         """An instance gets no more batches; those that it has still end."""
-        self._post(InstanceLeft(name))
+        if self._loop is None:
+            self._instances.pop(name, None)
+        else:
+            self._post(InstanceLeft(name))
 
     def abandon(self, error: Exception) -> None:
         """Answer everything that waits with an error, e.g. because no instance is left; what runs still ends."""
@@ -258,16 +263,38 @@ class Runner(Generic[Payload, Result]):
         self._flushing = False
         if self._loop is None:
             return
-        events, self._events = self._events, []
+        events = self.pop_events()
+        if not events:
+            return  # they were told together with another model's
         try:
-            for command in self._scheduler.handle(events, self._clock.now_ns()):
+            commands = self._scheduler.handle(events, self._clock.now_ns())
+        except Exception as error:  # noqa: BLE001 - raised again by `run`
+            self.fail(error)
+        else:
+            self.follow(commands)
+
+    # For `batching.sharing`, where one turn concerns several runners
+
+    def pop_events(self) -> list[Event]:
+        """What has happened since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def follow(self, commands: Sequence[Command]) -> None:
+        """Do what the scheduler wants, and look when it wants to be woken."""
+        try:
+            for command in commands:
                 self._obey(command)
         except Exception as error:  # noqa: BLE001 - raised again by `run`
-            if not self._defect.done():
-                self._defect.set_exception(error)
-            return
-        self._arm()
-        self._note_drained()
+            self.fail(error)
+        else:
+            self._arm()
+            self._note_drained()
+
+    def fail(self, error: Exception) -> None:
+        """End `run` with an error."""
+        if not self._defect.done():
+            self._defect.set_exception(error)
 
     def _obey(self, command: Command) -> None:
         match command:

@@ -7,13 +7,37 @@ Whose turn it is and who lacks a resource keeps others from taking more of it, s
 has anything to do sees at once all slots that its resources allow, as without an arbiter.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from itertools import count
+from typing import Protocol
 
 from batching.core.arbiter import Arbiter, Contender, Pool, Resources
 from batching.core.commands import Command
 from batching.core.events import Event
-from batching.core.scheduler import Scheduler
-from batching.core.workers import Worker
+from batching.core.state import State
+from batching.core.workers import Gate, Worker
+
+
+class Shareable(Protocol):
+    """What is shared: a `batching.core.scheduler.Scheduler`, or what stands in front of one."""
+
+    @property
+    def wake_at_ns(self) -> int | None:
+        """See `Scheduler`."""
+        ...
+
+    def handle(self, events: Sequence[Event], now_ns: int) -> list[Command]:
+        """See `Scheduler`."""
+        ...
+
+    def share(self, gate: Gate) -> State:
+        """See `Scheduler`."""
+        ...
+
+    def offer(self, now_ns: int) -> list[Command]:
+        """See `Scheduler`."""
+        ...
 
 
 class _Gate:
@@ -23,6 +47,7 @@ class _Gate:
         self.starts = 0  # slots taken since its owner has set it to 0
         self._model = model
         self._resources = resources
+        self._held: Counter[str] = Counter()  # slots in use, by device
         self._shows_all = False
         self._only: str | None = None
 
@@ -56,18 +81,25 @@ class _Gate:
     def taken(self, device: str) -> None:
         """As `Gate`."""
         self._resources.take(self._model, device)
+        self._held[device] += 1
         self.starts += 1
         self._only = None
 
     def returned(self, device: str) -> None:
         """As `Gate`."""
         self._resources.give_back(self._model, device)
+        self._held[device] -= 1
+
+    def return_all(self) -> None:
+        """No slot is in use any more, whatever was said before."""
+        for device in tuple(self._held.elements()):
+            self.returned(device)
 
 
 class _Model:
     """A scheduler among others."""
 
-    def __init__(self, name: str, position: int, scheduler: Scheduler, resources: Resources) -> None:
+    def __init__(self, name: str, position: int, scheduler: Shareable, resources: Resources) -> None:
         self.name = name
         self.position = position
         self.scheduler = scheduler
@@ -102,10 +134,12 @@ class _Model:
 
     def lacks(self) -> set[Pool]:
         """The pools of its idle instances if none of them has all that it needs."""
+        resources = self._resources
         devices = {worker.device for worker in self._state.instances if worker.held}
-        if any(self._resources.fit(self.name, device) for device in devices):
+        if any(resources.fit(self.name, device) for device in devices):
             return set()
-        return set().union(*(self._resources.pools(self.name, device) for device in devices))
+        possible = (device for device in devices if resources.suffice(self.name, device))
+        return set().union(*(resources.pools(self.name, device) for device in possible))
 
     def _can_use(self, device: str, kept: Set[Pool]) -> bool:
         resources = self._resources
@@ -127,6 +161,10 @@ class _Model:
         self._show()
         return commands
 
+    def give_back(self) -> None:
+        """Return all that its batches hold."""
+        self._gate.return_all()
+
     def pop_starts(self) -> int:
         """How many slots it has taken since the last call."""
         starts, self._gate.starts = self._gate.starts, 0
@@ -140,6 +178,9 @@ class _Model:
 class SharedDevices:
     """Drives several schedulers as one. They are its own from now on, but for `reserve` and what only looks.
 
+    Models may come and go while the others run. Laws: whoever leaves is given no more turns and keeps nobody waiting;
+    what its running batches need stays taken until it is removed, when they have ended.
+
     Args:
         schedulers: By name of the model, fresh. An instance's device names the pool of resources that it uses.
         arbiter: Whose turn it is.
@@ -147,19 +188,37 @@ class SharedDevices:
     """
 
     def __init__(
-        self, schedulers: Mapping[str, Scheduler], arbiter: Arbiter, resources: Resources | None = None
+        self, schedulers: Mapping[str, Shareable], arbiter: Arbiter, resources: Resources | None = None
     ) -> None:
         self._arbiter = arbiter
-        shared = resources or Resources(per_device={"device": 1})
-        self._models = [
-            _Model(name, position, scheduler, shared) for position, (name, scheduler) in enumerate(schedulers.items())
-        ]
+        self._resources = resources or Resources(per_device={"device": 1})
+        self._models: dict[str, _Model] = {}
+        self._left: dict[str, _Model] = {}  # without turns, but their batches may still run
+        self._positions = count()
+        for name, scheduler in schedulers.items():
+            self.add(name, scheduler)
 
     @property
     def wake_at_ns(self) -> int | None:
         """When to call `handle` if nothing happens before, or None; as of now."""
-        times = [model.scheduler.wake_at_ns for model in self._models]
+        times = [model.scheduler.wake_at_ns for model in self._models.values()]
         return min((wake_ns for wake_ns in times if wake_ns is not None), default=None)
+
+    def add(self, name: str, scheduler: Shareable) -> None:
+        """Another model, with a fresh scheduler. Raises ValueError if one of this name is here."""
+        if name in self._models or name in self._left:
+            raise ValueError(f"a model named {name!r} is here already")
+        self._models[name] = _Model(name, next(self._positions), scheduler, self._resources)
+
+    def leave(self, name: str) -> None:
+        """Give a model no more turns, and tell it nothing more. Call `handle` then: its turn may be another's now."""
+        self._left[name] = self._models.pop(name)
+
+    def remove(self, name: str) -> None:
+        """Forget a model, whether it has left before or not; its batches have ended. Call `handle` then, likewise."""
+        model = self._left.pop(name, None) or self._models.pop(name)
+        model.give_back()
+        self._arbiter.forget(name)
 
     def handle(self, events: Mapping[str, Sequence[Event]], now_ns: int) -> dict[str, list[Command]]:
         """Apply what happened to each model at one instant and say what must be done for each.
@@ -168,10 +227,11 @@ class SharedDevices:
             events: By model, as for `Scheduler.handle`; nothing is needed for a wake-up.
             now_ns: Not earlier than in any call before.
         """
-        if unknown := events.keys() - {model.name for model in self._models}:
+        if unknown := events.keys() - self._models.keys():
             raise ValueError(f"no model is named {', '.join(sorted(unknown))}")
-        concerned = [model for model in self._models if events.get(model.name) or model.is_due(now_ns)]
-        active = [model for model in self._models if model in concerned or model.has_waiting]
+        models = self._models.values()
+        concerned = [model for model in models if events.get(model.name) or model.is_due(now_ns)]
+        active = [model for model in models if model in concerned or model.has_waiting]
         commands: dict[str, list[Command]] = {}
         for model in concerned:
             commands[model.name] = model.handle(events.get(model.name, ()), now_ns, is_alone=active == [model])
@@ -182,14 +242,14 @@ class SharedDevices:
 
     def _offer(self, commands: dict[str, list[Command]], now_ns: int) -> None:
         """Who has once declined need not be asked again: what others start only leaves less."""
-        contenders = [contender for model in self._models if (contender := model.contender()) is not None]
-        if not any(self._models[contender.position].usable(frozenset()) for contender in contenders):
+        contenders = [contender for model in self._models.values() if (contender := model.contender()) is not None]
+        if not any(self._models[contender.model].usable(frozenset()) for contender in contenders):
             return  # while the devices are full, most events end here
         kept: set[Pool] = set()  # for models whose turn it is and that lack resources, so that nobody starves
         while contenders:
             chosen = self._arbiter.first(contenders)
             contenders.remove(chosen)
-            model = self._models[chosen.position]
+            model = self._models[chosen.model]
             if not self._takes_one(model, model.usable(kept), commands, now_ns):
                 kept |= model.lacks()
             elif (again := model.contender()) is not None:
