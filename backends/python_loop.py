@@ -1,0 +1,65 @@
+"""An event loop in a thread of its own, for models whose code is async."""
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class LoopThread:
+    """Runs a model's functions, async or not, in one thread; others wait for their results.
+
+    Args:
+        name: Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._is_closing = False
+
+    def start(self) -> None:
+        """Start the thread. Call it once, before the first `call`."""
+        self._runner.get_loop()  # here, so that `call` finds the loop whatever the thread has done by then
+        self._thread.start()
+
+    def call(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """What the function returns, awaited if it can be. Raises whatever it raises. Blocks the calling thread."""
+        loop = self._runner.get_loop()
+        result, error = asyncio.run_coroutine_threadsafe(_outcome(function, arguments), loop).result()
+        if error is not None:
+            raise error
+        return result
+
+    def close(self) -> None:
+        """Cancel what still runs and end the thread. Call it once, after `start`."""
+        self._is_closing = True
+        self._runner.get_loop().call_soon_threadsafe(self._runner.get_loop().stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        loop = self._runner.get_loop()
+        asyncio.set_event_loop(loop)
+        while not self._is_closing:
+            try:
+                loop.run_forever()
+            except BaseException:
+                # SystemExit in a task that the model started; those who wait for a result need the loop.
+                logger.exception("%s: a task of the model ended its event loop, which goes on", self._thread.name)
+        try:
+            self._runner.close()
+        except BaseException:
+            logger.exception("%s: the tasks of the model did not end orderly", self._thread.name)
+
+
+async def _outcome(function: Callable[..., Any], arguments: tuple[object, ...]) -> tuple[Any, BaseException | None]:
+    """Result and error as values: SystemExit would end the loop instead of reaching the caller."""
+    try:
+        result = function(*arguments)
+        return (await result if inspect.isawaitable(result) else result), None
+    except BaseException as error:  # noqa: BLE001 - see above; a cancelled model is an error of the batch, too
+        return None, error
