@@ -52,7 +52,16 @@ class DeviceFaultError(ExecutionError):
 
 
 class WorkerLostError(BackendError):
-    """The worker process ended, or was ended because it hung, before it answered; says which and why."""
+    """The worker process ended, or was ended because it hung, before it answered; says which and why.
+
+    Attributes:
+        blames_batch: The way it ended (a crash, an exit, an endless step) points at what was running in it: run
+            elsewhere, it would end the next worker.
+    """
+
+    def __init__(self, message: str, *, blames_batch: bool = False) -> None:
+        super().__init__(message)
+        self.blames_batch = blames_batch
 
 
 class NoInstanceError(BackendError):
