@@ -4,19 +4,73 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from typing_extensions import override
 
 
-def available_cores(root: Path = Path("/"), affinity: int | None = None) -> int:
-    """Whole cores that this process may keep busy, at least 1; a quota of 2.5 cores gives 2.
+class CpuBudget(NamedTuple):
+    """What limits this process, in cores.
+
+    Attributes:
+        affinity: Cores that it is bound to.
+        quota: The smallest quota of its control groups and those above them, or None.
+    """
+
+    affinity: int
+    quota: float | None = None
+
+    @property
+    def cores(self) -> int:
+        """Whole cores that the process may keep busy, at least 1; a quota of 2.5 cores gives 2."""
+        return max(1, int(min(self.affinity, self.quota if self.quota is not None else self.affinity)))
+
+    @override
+    def __str__(self) -> str:
+        """For a log line, e.g. ``2 cores (affinity 16, quota 2.5)``."""
+        quota = "none" if self.quota is None else f"{self.quota:g}"
+        return f"{_cores(self.cores)} (affinity {self.affinity}, quota {quota})"
+
+
+def cpu_budget(root: Path = Path("/"), affinity: int | None = None) -> CpuBudget:
+    """The limits of this process.
 
     Args:
         root: Directory that holds ``proc`` and ``sys``.
         affinity: Cores that the process is bound to; asked from the operating system if None.
     """
-    cores = float(_affinity() if affinity is None else affinity)
-    return max(1, int(min([cores, *_quotas(root)])))
+    return CpuBudget(_affinity() if affinity is None else affinity, min(_quotas(root), default=None))
+
+
+def available_cores(root: Path = Path("/"), affinity: int | None = None) -> int:
+    """Whole cores that this process may keep busy; see `cpu_budget`."""
+    return cpu_budget(root, affinity).cores
+
+
+def divide(cores: int, models: Sequence[str]) -> Mapping[str, int]:
+    """Cores for each of the models that compute on the CPU: equal parts, the rest to the first ones, at least 1 each.
+
+    With more models than cores they share cores, and take turns.
+
+    Args:
+        cores: Of the budget.
+        models: Their names, each once.
+    """
+    return {model: max(1, cores // len(models) + (place < cores % len(models))) for place, model in enumerate(models)}
+
+
+def explain_division(budget: CpuBudget, shares: Mapping[str, int]) -> str:
+    """The arithmetic for the log, e.g. ``2 cores (affinity 2, quota none) / 1 model on the CPU = 2 for 'lite0'``."""
+    models = "1 model" if len(shares) == 1 else f"{len(shares)} models"
+    parts = ", ".join(f"{cores} for '{model}'" for model, cores in shares.items())
+    shared = ", which take turns" if sum(shares.values()) > budget.cores else ""
+    return f"{budget} / {models} on the CPU = {parts or 'nothing'}{shared}"
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
 
 
 def _affinity() -> int:

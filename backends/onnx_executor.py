@@ -1,16 +1,16 @@
-"""ONNX Runtime on the CPU; the only module that imports onnxruntime.
+"""ONNX Runtime on CPUs and GPUs; the only module that imports onnxruntime.
 
 All instances of a model version share one session: `run` releases the interpreter lock and is safe to call from many
-threads, and the weights are in memory once.
+threads, and the weights are in memory once. The TensorRT provider runs under a lock of its session, so there each
+instance has its own.
 """
 
+import functools
 import logging
 import os
-import re
-import threading
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,31 +20,23 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime
 
+from backends.blank import blank_inputs, variable_inputs
 from backends.errors import ExecutionError, LoadError
+from backends.faults import classify
+from backends.onnx_libraries import missing_library, preload_libraries
+from backends.onnx_providers import CPU, CUDA, TENSORRT, Provider, choose_providers, engine_cache
+from backends.onnx_session import SharedSession, check_providers, check_signature, clean_text
+from backends.onnx_settings import SessionSettings, read_settings
 from backends.ports import Executor, Placement
 from models.inference import Array, Tensors
 from models.spec import ModelSpec
-from models.tensors import DataType, TensorSpec
+from models.tensors import DataType
 
 logger = logging.getLogger(__name__)
 
+_LIBRARIES = Path(onnxruntime.__file__).parent / "capi"
 _FATAL = 4  # ONNX Runtime would print errors to stderr that it also raises
-_RUNTIME_SOURCES = re.compile(r"/onnxruntime_src/\S*")
-_TYPE_WORDS = {
-    "tensor(bool)": DataType.BOOL,
-    "tensor(uint8)": DataType.UINT8,
-    "tensor(uint16)": DataType.UINT16,
-    "tensor(uint32)": DataType.UINT32,
-    "tensor(uint64)": DataType.UINT64,
-    "tensor(int8)": DataType.INT8,
-    "tensor(int16)": DataType.INT16,
-    "tensor(int32)": DataType.INT32,
-    "tensor(int64)": DataType.INT64,
-    "tensor(float16)": DataType.FP16,
-    "tensor(float)": DataType.FP32,
-    "tensor(double)": DataType.FP64,
-    "tensor(string)": DataType.BYTES,
-}  # BF16 is missing: ONNX Runtime cannot take it from numpy
+_GPU_LANES = 2  # one batch is copied while another is computed
 
 
 def is_installed(distribution: str) -> bool:
@@ -69,81 +61,55 @@ def check_installation(installed: Callable[[str], bool] = is_installed) -> None:
         )
 
 
-class SharedSession:
-    """One session for all instances of a version: made by the first that loads, gone with the last that closes.
+class OnnxExecutor:
+    """Computes batches with ONNX Runtime. BYTES tensors have to be UTF-8, as the engine's strings are.
 
     Args:
         spec: The model version.
-        intra_op_threads: Threads inside one operator, the calling one included.
-        inter_op_threads: Operators of one run that may execute at once.
+        shared: The session, which other executors may use at the same time.
+        binds: Bind inputs and outputs to the memory that they are in, instead of handing them over: the copies to a GPU
+            and back are then made once and straight. On a CPU there is nothing to save.
+        run_entries: Entries of the engine's configuration for each run.
     """
 
-    def __init__(self, spec: ModelSpec, *, intra_op_threads: int, inter_op_threads: int) -> None:
-        self._spec = spec
-        self._intra_op_threads = intra_op_threads
-        self._inter_op_threads = inter_op_threads
-        self._lock = threading.Lock()
-        self._reference: Callable[[], Any] = lambda: None  # weak: executors own the session
-        self._warmed_rows: set[int] = set()
-
-    def acquire(self) -> Any:
-        """The InferenceSession, loaded on first use; its package has no types. Raises LoadError."""
-        with self._lock:
-            session = self._reference()
-            if session is None:
-                session = self._load()
-                self._reference = weakref.ref(session)
-                self._warmed_rows.clear()
-            return session
-
-    def warm_up(self, sizes: Sequence[int], run: Callable[[int], None]) -> None:
-        """Call `run` for each size that no other instance has run; returns when all have been."""
-        with self._lock:
-            for rows in sizes:
-                if rows not in self._warmed_rows:
-                    run(rows)
-                    self._warmed_rows.add(rows)
-
-    def _load(self) -> Any:
-        try:
-            session = onnxruntime.InferenceSession(
-                str(self._spec.file.absolute()), self._options(), providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:
-            text = clean_text(str(error), self._spec)
-            raise LoadError(f"model '{self._spec.name}' version {self._spec.version}: {text}") from error
-        check_signature(self._spec, session)
-        return session
-
-    def _options(self) -> Any:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._intra_op_threads
-        options.inter_op_num_threads = self._inter_op_threads
-        if self._inter_op_threads > 1:  # the number has no effect in sequential mode
-            options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
-        # Spinning threads burn the cores that decoding and the event loop need: 7 times the CPU time of a lone request.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-        options.log_severity_level = _FATAL
-        return options
-
-
-class OnnxExecutor:
-    """Computes batches with ONNX Runtime. BYTES tensors have to be UTF-8, as the engine's strings are."""
-
-    def __init__(self, spec: ModelSpec, shared: SharedSession) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        shared: SharedSession,
+        *,
+        binds: bool = False,
+        run_entries: Mapping[str, str] | None = None,
+    ) -> None:
         self._spec = spec
         self._shared = shared
+        # The engine binds no strings.
+        self._binds = binds and all(
+            declared.data_type is not DataType.BYTES for declared in (*spec.inputs, *spec.outputs)
+        )
+        self._run_entries = run_entries or {}
         self._session: Any = None
+        self._run_options: Any = None
+        self._unwarmed_runs = 0
+        self._name = f"model '{spec.name}' version {spec.version}"
         self._output_names = [output.name for output in spec.outputs]
+
+    @property
+    def unwarmed_runs(self) -> int:
+        """Runs of a size that was not warmed up before."""
+        return self._unwarmed_runs
 
     def load(self) -> None:
         """Load the model file, or share the session that another instance has loaded.
 
         Raises:
-            LoadError: The file cannot be read, or has other inputs and outputs than declared.
+            LoadError: The file cannot be read, has other inputs and outputs than declared, or cannot be computed where
+                the configuration says.
         """
         self._session = self._shared.acquire()
+        if self._run_entries:
+            self._run_options = onnxruntime.RunOptions()
+            for name, text in self._run_entries.items():
+                self._run_options.add_run_config_entry(name, text)
 
     def warm_up(self, sizes: Sequence[int]) -> None:
         """Run zeros, or empty strings, of each size. Skipped for inputs with variable dims: no size is sure to fit.
@@ -151,101 +117,134 @@ class OnnxExecutor:
         Raises:
             LoadError: The model does not run with the shapes that are declared.
         """
-        variable = [declared.name for declared in self._spec.inputs if declared.has_variable_dims]
+        variable = variable_inputs(self._spec)
         if variable:
-            logger.info(
-                "model '%s' version %d: no warm-up, inputs have variable dims: %s",
-                self._spec.name,
-                self._spec.version,
-                ", ".join(variable),
-            )
+            logger.info("%s: no warm-up, inputs have variable dims: %s", self._name, ", ".join(variable))
             return
-        self._shared.warm_up(sizes, self._run_zeros)
+        self._shared.warm_up(sizes, self._run_blank)
 
     def run(self, inputs: Tensors, rows: int) -> Tensors:
-        """Compute one dense batch. Raises ExecutionError with the engine's text."""
-        del rows  # in the arrays' shapes
-        feed = {name: _to_engine(name, array) for name, array in inputs.items()}
-        try:
-            arrays = self._session.run(self._output_names, feed)
-        except Exception as error:
-            raise ExecutionError(clean_text(str(error), self._spec)) from error
-        return dict(zip(self._output_names, map(_from_engine, arrays), strict=True))
+        """Compute one dense batch.
+
+        Raises:
+            ExecutionError: With the engine's text; OutOfMemoryError and DeviceFaultError where that is the reason.
+        """
+        self._unwarmed_runs += not self._shared.is_warm(rows)
+        return self._run(inputs)
 
     def close(self) -> None:
         """Let go of the session; it is freed when no other instance uses it."""
         self._session = None
 
-    def _run_zeros(self, rows: int) -> None:
-        inputs = {declared.name: _zeros(declared, rows, self._spec) for declared in self._spec.inputs}
+    def _run(self, inputs: Tensors) -> Tensors:
+        feed = {name: _to_engine(name, array) for name, array in inputs.items()}
         try:
-            self.run(inputs, rows)
+            arrays = self._compute(feed)
+        except Exception as error:
+            text = clean_text(str(error), self._spec)
+            raise classify(f"{type(error).__name__}: {text}")(text) from error
+        return dict(zip(self._output_names, map(_from_engine, arrays), strict=True))
+
+    def _compute(self, feed: Tensors) -> Sequence[Array]:
+        arrays: Sequence[Array]
+        if self._binds:
+            binding = self._session.io_binding()  # for one run only: it would keep the inputs alive, cleared or not
+            for name, array in feed.items():
+                binding.bind_cpu_input(name, array)
+            for name in self._output_names:
+                binding.bind_output(name)
+            self._session.run_with_iobinding(binding, self._run_options)
+            arrays = binding.copy_outputs_to_cpu()
+        else:
+            arrays = self._session.run(self._output_names, feed, self._run_options)
+        return arrays
+
+    def _run_blank(self, rows: int) -> None:
+        try:
+            self._run(blank_inputs(self._spec, rows))
         except ExecutionError as error:
-            name = f"model '{self._spec.name}' version {self._spec.version}"
             if any(declared.data_type is DataType.BYTES for declared in self._spec.inputs):
                 # It may well parse its text, and the empty string is no number.
-                logger.warning("%s: not warmed up, it does not run on empty strings: %s", name, error)
+                logger.warning("%s: not warmed up, it does not run on empty strings: %s", self._name, error)
                 return
-            raise LoadError(f"{name}: does not run on {rows} rows of the declared inputs: {error}") from error
+            raise LoadError(f"{self._name}: does not run on {rows} rows of the declared inputs: {error}") from error
 
 
 def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence[Executor]]:
-    """Executors that share one session; the cores are divided among them.
+    """The lanes of each instance: one on a CPU, two on a GPU. They share a session; the cores are divided among them.
 
-    The model's parameters `intra_op_thread_count` and `inter_op_thread_count` override the number of threads; 0 means
-    the default.
+    Parameters of the model have the names of Triton's backend (see `onnx_settings`), accelerators those of its
+    ``optimization.execution_accelerators`` (see `onnx_providers`).
 
     Raises:
-        LoadError: A parameter is not valid, or two builds of ONNX Runtime are installed.
+        LoadError: A parameter is not valid, this build of ONNX Runtime lacks a provider, or two builds are installed.
     """
     check_installation()
-    shared = SharedSession(
-        spec,
-        intra_op_threads=_thread_count(spec, "intra_op_thread_count") or max(1, placement.cores // placement.instances),
-        inter_op_threads=_thread_count(spec, "inter_op_thread_count") or 1,
-    )
-    return [[OnnxExecutor(spec, shared)] for _ in range(placement.instances)]
+    if spec.execution.cuda_graphs and placement.is_gpu:
+        logger.warning("model '%s': backend 'onnxruntime' records no CUDA graphs, pytorch and tensorrt do", spec.name)
+    settings = read_settings(spec, placement)
+    providers = choose_providers(spec, placement, settings, onnxruntime.get_available_providers())
+    open_session = functools.partial(_open_session, spec, settings, providers)
+    new_session = functools.partial(SharedSession, open_session, warms_once=not placement.is_gpu)
+    if settings.is_shared and providers[0].name != TENSORRT:
+        sessions = [new_session()] * placement.instances
+    else:
+        sessions = [new_session() for _ in range(placement.instances)]
+    return [
+        [
+            OnnxExecutor(spec, session, binds=placement.is_gpu, run_entries=settings.run_entries)
+            for _ in range(_GPU_LANES if placement.is_gpu else 1)
+        ]
+        for session in sessions
+    ]
 
 
-def clean_text(text: str, spec: ModelSpec) -> str:
-    """The engine's error text without this machine's directories, on one line."""
-    for directory in (spec.file.absolute().parent, spec.file.resolve().parent):
-        text = text.replace(f"{directory}/", f"{spec.name}/{spec.version}/")
-    return " ".join(_RUNTIME_SOURCES.sub("", text).split()).removeprefix("[ONNXRuntimeError] : ")
+def _open_session(spec: ModelSpec, settings: SessionSettings, providers: Sequence[Provider]) -> Any:
+    try:
+        _prepare(providers)
+        session = onnxruntime.InferenceSession(
+            str(spec.file.absolute()),
+            _session_options(settings),
+            providers=[(provider.name, dict(provider.options)) for provider in providers],
+            enable_fallback=0,  # it would print, and run on the CPU
+        )
+    except Exception as error:
+        missing = [missing_library(_LIBRARIES, provider.name) for provider in providers if provider.name != CPU]
+        text = clean_text(" ".join([str(error), *missing]), spec)
+        raise LoadError(f"model '{spec.name}' version {spec.version}: {text}") from error
+    check_providers(spec, session, providers, _explain)
+    check_signature(spec, session)
+    return session
 
 
-def check_signature(spec: ModelSpec, session: Any) -> None:
-    """Compare names and element types of a session with the declaration.
-
-    Raises:
-        LoadError: They differ; names the tensor, what the file has and what was declared.
-    """
-    where = f"model '{spec.name}' version {spec.version}"
-    required = {found.name: found.type for found in session.get_inputs()}
-    accepted = required | {found.name: found.type for found in session.get_overridable_initializers()}
-    given = {found.name: found.type for found in session.get_outputs()}
-    for kind, declared, found in (("input", spec.inputs, accepted), ("output", spec.outputs, given)):
-        for tensor in declared:
-            word = found.get(tensor.name)
-            if word is None:
-                raise LoadError(f"{where}: {kind} '{tensor.name}' is declared, the file has {', '.join(found)}")
-            if _TYPE_WORDS.get(word) is not tensor.data_type:
-                raise LoadError(f"{where}: {kind} '{tensor.name}' is {word}, declared {tensor.data_type.config_name}")
-    undeclared = required.keys() - {tensor.name for tensor in spec.inputs}
-    if undeclared:
-        raise LoadError(f"{where}: the file needs inputs that are not declared: {', '.join(sorted(undeclared))}")
+def _prepare(providers: Sequence[Provider]) -> None:
+    """What providers need before a session is opened. Raises OSError."""
+    if any(provider.name == CUDA for provider in providers):
+        preload_libraries(onnxruntime.preload_dlls)
+    cache = engine_cache(providers)
+    if cache is not None:
+        cache.mkdir(parents=True, exist_ok=True)
 
 
-def _thread_count(spec: ModelSpec, parameter: str) -> int:
-    text = spec.parameters.get(parameter, "0")
-    if not (text.isascii() and text.isdigit()):
-        raise LoadError(f"model '{spec.name}': parameter '{parameter}' is '{text}', expected a number from 0 up")
-    return int(text)
+def _explain(provider: str) -> str:
+    missing = missing_library(_LIBRARIES, provider)
+    return missing or "its library can be loaded, so look for a driver (nvidia-smi), and at CUDA_VISIBLE_DEVICES"
 
 
-def _zeros(declared: TensorSpec, rows: int, spec: ModelSpec) -> Array:
-    shape = (rows, *declared.dims) if spec.has_batch_dimension else declared.dims
-    return np.full(shape, b"" if declared.data_type is DataType.BYTES else 0, declared.data_type.numpy)
+def _session_options(settings: SessionSettings) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = settings.intra_op_threads
+    options.inter_op_num_threads = settings.inter_op_threads
+    if settings.is_parallel:
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+    options.enable_cpu_mem_arena = settings.has_arena
+    options.enable_mem_pattern = settings.has_pattern
+    # Spinning threads burn the cores that decoding and the event loop need: 7 times the CPU time of a lone request.
+    entries = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
+    for name, text in (entries | dict(settings.session_entries)).items():
+        options.add_session_config_entry(name, text)
+    options.log_severity_level = _FATAL
+    return options
 
 
 def _to_engine(name: str, array: Array) -> Array:

@@ -1,20 +1,25 @@
 """ONNX Runtime: strings, signatures, threads, error texts, and the session that instances share."""
 
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from backends.errors import ExecutionError, LoadError
-from backends.onnx_executor import check_installation, create_executors
+from backends.errors import ExecutionError, LoadError, OutOfMemoryError
+from backends.onnx_executor import OnnxExecutor, check_installation, create_executors
+from backends.onnx_session import SharedSession
 from backends.ports import Executor, Placement
 from models.spec import ModelSpec
 from models.tensors import DataType, TensorSpec
 from tests.backends.builders import POISON, model, payload, save_lookup, save_onnx, tensor
 
+HAS_CUDA = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+PROC = Path("/proc/self/status")
 IDENTITY = helper.make_node("Identity", ["x"], ["y"])
 
 
@@ -231,3 +236,141 @@ def test_two_builds_of_the_runtime_in_one_environment_are_refused_with_the_mendi
 @pytest.mark.parametrize("only", ["onnxruntime", "onnxruntime-gpu"])
 def test_one_build_of_the_runtime_is_fine(only: str):
     check_installation(installed=only.__eq__)
+
+
+@pytest.mark.skipif(HAS_CUDA, reason="this build of ONNX Runtime can use GPUs")
+def test_a_build_without_gpus_says_what_a_model_on_a_gpu_needs(tmp_path: Path):
+    with pytest.raises(LoadError, match=r"needs CUDAExecutionProvider, .*; install onnxruntime-gpu"):
+        create_executors(lookup(tmp_path), Placement(device="gpu0"))
+
+
+def test_instances_with_sessions_of_their_own_load_the_file_each(tmp_path: Path):
+    spec = lookup(tmp_path, share_session_between_instances="0")
+    (first,), (second,) = create_executors(spec, Placement(instances=2))
+    first.load()
+    spec.file.unlink()
+
+    with pytest.raises(LoadError, match="exist"):
+        second.load()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        pytest.param({"enable_mem_arena": "0"}, id="no arena"),
+        pytest.param({"enable_mem_pattern": "0"}, id="no pattern"),
+        pytest.param({"memory.enable_memory_arena_shrinkage": "cpu:0"}, id="shrinking arena"),
+        pytest.param({"execution_mode": "1"}, id="parallel"),
+        pytest.param({"session.use_device_allocator_for_initializers": "1"}, id="allocator"),
+    ],
+)
+def test_parameters_of_memory_and_order_change_no_answer(tmp_path: Path, parameters: dict[str, str]):
+    executor = loaded(lookup(tmp_path, **parameters))
+
+    assert executor.run(payload(3, 4), 2)["y"].tolist() == [[3, 3], [4, 4]]
+
+
+def test_a_parameter_for_each_run_reaches_the_engine(tmp_path: Path):
+    executor = loaded(lookup(tmp_path, **{"memory.enable_memory_arena_shrinkage": "gpu:0"}))
+
+    with pytest.raises(ExecutionError, match="arena"):  # this session has none on a GPU
+        executor.run(payload(1), 1)
+
+
+def test_lack_of_memory_is_told_apart(tmp_path: Path):
+    file = save_onnx(
+        tmp_path / "model.onnx",
+        [helper.make_node("ConstantOfShape", ["x"], ["y"])],
+        x=(TensorProto.INT64, ["N"]),
+        y=(TensorProto.FLOAT, ["A", "B"]),
+    )
+    executor = loaded(onnx_model(file, inputs=[tensor("x", dims=())], outputs=[tensor("y", DataType.FP32)]))
+
+    with pytest.raises(
+        OutOfMemoryError, match="Failed to allocate memory for requested buffer of size 4611686018427387904"
+    ):
+        executor.run({"x": np.array([1 << 30, 1 << 30])}, 2)
+
+    assert executor.run({"x": np.array([2, 1])}, 2)["y"].tolist() == [[0.0], [0.0]]
+
+
+def bound(spec: ModelSpec) -> Executor:
+    """As on a GPU, but on the CPU: binding is the engine's and knows no difference."""
+    executor = OnnxExecutor(spec, SharedSession(lambda: onnxruntime.InferenceSession(spec.file)), binds=True)
+    executor.load()
+    return executor
+
+
+def test_bound_inputs_and_outputs_give_the_same_answers(tmp_path: Path):
+    executor = bound(lookup(tmp_path))
+
+    answers = [executor.run(payload(*rows), len(rows))["y"] for rows in ([1, 2, 3], [4], [5, 6])]
+
+    assert [answer[:, 0].tolist() for answer in answers] == [[1, 2, 3], [4], [5, 6]]
+
+
+def test_a_bound_batch_that_fails_leaves_nothing_behind(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    executor = bound(lookup(tmp_path))
+
+    with pytest.raises(ExecutionError, match="idx=-9999"):
+        executor.run(payload(POISON), 1)
+
+    assert executor.run(payload(7), 1)["y"].tolist() == [[7, 7]]
+
+
+def test_a_bound_executor_keeps_no_inputs_alive(tmp_path: Path):
+    executor = bound(lookup(tmp_path))
+    rows = np.array([[8, 8]])
+    alive = weakref.ref(rows)
+    executor.run({"x": rows}, 1)
+
+    del rows
+
+    assert alive() is None
+
+
+def test_strings_are_handed_over_because_they_cannot_be_bound(tmp_path: Path):
+    outputs = bound(strings(tmp_path)).run({"x": np.array([[b"a", b"b"]], np.object_)}, 1)
+
+    assert outputs["y"].tolist() == [[b"a", b"b"]]
+
+
+def test_runs_of_sizes_that_were_not_warmed_up_are_counted(tmp_path: Path):
+    (lane,) = create_executors(lookup(tmp_path), Placement())[0]
+    assert isinstance(lane, OnnxExecutor)
+    lane.load()
+    lane.warm_up([1, 2])
+
+    for rows in (1, 2, 3, 2):
+        lane.run(payload(*range(rows)), rows)
+
+    assert lane.unwarmed_runs == 1
+
+
+def resident_bytes() -> int:
+    (line,) = [line for line in PROC.read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.skipif(not PROC.is_file(), reason="reads memory from Linux's proc file system")
+def test_memory_is_flat_under_random_sizes(tmp_path: Path):
+    weights = np.full((16, 3, 3, 3), 0.01, np.float32)
+    file = save_onnx(
+        tmp_path / "model.onnx",
+        [helper.make_node("Conv", ["x", "w"], ["z"]), helper.make_node("GlobalMaxPool", ["z"], ["y"])],
+        x=(TensorProto.FLOAT, ["N", 3, 64, 64]),
+        y=(TensorProto.FLOAT, ["N", 16, 1, 1]),
+        constants=[("w", weights)],
+    )
+    image, pooled = tensor("x", DataType.FP32, (3, 64, 64)), tensor("y", DataType.FP32, (16, 1, 1))
+    executor = loaded(onnx_model(file, inputs=[image], outputs=[pooled]))
+    executor.warm_up(range(1, 33))
+    images = np.ones((32, 3, 64, 64), np.float32)
+    sizes = np.random.default_rng(1)
+    warm_bytes = resident_bytes()
+
+    for _ in range(300):
+        rows = int(sizes.integers(1, 33))
+        executor.run({"x": images[:rows]}, rows)
+
+    assert resident_bytes() - warm_bytes < 8 << 20  # a batch of 32 rows takes as much
