@@ -9,7 +9,7 @@ PHOTO := .cache/foolbox/foolbox/data/imagenet_10_541.jpg
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # photos are fetched with the pip of an environment that another target makes
-.PHONY: help setup setup-gpu run photos check format test test-unit test-torch cover bench fidelity fidelity-mutants policy-matrix image clean
+.PHONY: help setup setup-gpu run photos check format test test-unit test-torch test-gpu cover bench bench-gpu soak fidelity fidelity-mutants policy-matrix image clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -19,7 +19,7 @@ setup: .venv/ready  ## install what serving needs
 setup-gpu: .venv/ready  ## replace onnxruntime by onnxruntime-gpu, add TensorRT
 	.venv/bin/pip install -q -e '.[gpu]'
 	.venv/bin/pip uninstall -q -y onnxruntime onnxruntime-gpu
-	.venv/bin/pip install -q 'onnxruntime-gpu>=1.20'
+	.venv/bin/pip install -q 'onnxruntime-gpu>=1.21'
 
 run: .venv/ready photos  ## serve the embedded model, classify one photograph, keep serving until Ctrl-C
 	@.venv/bin/shoal serve --log-requests=true --try $(PHOTO) $(ARGS)
@@ -37,23 +37,34 @@ format: .venv-test/ready  ## put the code into its form
 	.venv-test/bin/ruff check --fix .
 
 test: .venv-test/ready photos  ## all tests that need no torch
-	.venv-test/bin/pytest -n 2 -m "not torch" $(ARGS)
+	.venv-test/bin/pytest -n 2 -m "not torch and not gpu" $(ARGS)
 
 test-unit: .venv-test/ready  ## the fast ones only
-	.venv-test/bin/pytest -n 2 -m "not torch and not e2e and not slow" $(ARGS)
+	.venv-test/bin/pytest -n 2 -m "not torch and not gpu and not e2e and not slow" $(ARGS)
 
-test-torch: .venv-torch/ready  ## parity with PyTorch and torchvision
-	.venv-torch/bin/pytest -m torch $(ARGS)
+test-torch: .venv-torch/ready  ## the PyTorch executor, and parity with PyTorch and torchvision
+	.venv-torch/bin/pytest -m "torch and not gpu" $(ARGS)
+
+test-gpu: .venv-gpu/ready  ## what needs an NVIDIA GPU; says what it skips and why
+	.venv-gpu/bin/pytest -m gpu $(ARGS)
 
 cover: .venv-test/ready photos  ## line and branch coverage
-	.venv-test/bin/pytest -n 2 -m "not torch" --cov --cov-report=term-missing:skip-covered
+	.venv-test/bin/pytest -n 2 -m "not torch and not gpu" --cov --cov-report=term-missing:skip-covered
 
 bench: .venv-test/ready photos  ## benchmarks: print ratios, assert nothing
 	.venv-test/bin/python -m loadtest.benchmarks.wakeups
 	.venv-test/bin/python -m loadtest.benchmarks.scheduler
 	.venv-test/bin/python -m loadtest.benchmarks.simulator
 	.venv-test/bin/python -m loadtest.benchmarks.live_policies
+	.venv-test/bin/python -m loadtest.benchmarks.process_host
+	.venv-test/bin/python -m loadtest.benchmarks.cpu_plan
 	.venv-test/bin/python -m loadtest.benchmarks.overhead $(ARGS)
+
+bench-gpu: .venv-gpu/ready  ## ResNet-50 on a GPU, as ratios to the bare loop
+	.venv-gpu/bin/python -m loadtest.benchmarks.gpu $(ARGS)
+
+soak: .venv-test/ready  ## kill worker processes a thousand times under load; nothing may be lost or left behind
+	.venv-test/bin/python -m loadtest.soak $(ARGS)
 
 fidelity: .venv-test/ready  ## hold the policies against recorded runs of the real servers
 	.venv-test/bin/python -m loadtest.fidelity $(TRACES) $(ARGS)
@@ -68,7 +79,7 @@ image:  ## build the container image
 	docker build -t shoal .
 
 clean:  ## remove environments and caches
-	rm -rf .venv .venv-test .venv-torch .cache build *.egg-info
+	rm -rf .venv .venv-test .venv-torch .venv-gpu .cache build *.egg-info
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -83,6 +94,13 @@ clean:  ## remove environments and caches
 .venv-torch/ready: pyproject.toml
 	$(PYTHON) -m venv .venv-torch
 	.venv-torch/bin/pip install -q -e '.[dev,torch,parity]'
+	@touch $@
+
+.venv-gpu/ready: pyproject.toml
+	$(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/pip install -q -e '.[dev,torch,gpu]'
+	.venv-gpu/bin/pip uninstall -q -y onnxruntime
+	.venv-gpu/bin/pip install -q 'onnxruntime-gpu>=1.21'
 	@touch $@
 
 .cache/foolbox/ready:

@@ -1,32 +1,50 @@
-"""The instances of one model version: made from its instance groups, started together, closed together."""
+"""The instances of one model version: made from its instance groups, started together, replaced when they die."""
 
 import asyncio
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from backends.errors import LoadError
-from backends.ports import ExecutorFactory, Placement
-from backends.registry import create_executors
-from backends.thread_host import ThreadInstance
+from backends.cpu_split import with_measured_split
+from backends.errors import LoadError, NoInstanceError
+from backends.members import Member, MemberState, MemberStatus, all_or_error, close_all, start_all
+from backends.placing import Machine, Site, place
+from backends.ports import ExecutorFactory
+from backends.registry import Hosting, create_executors, find_backend
+from backends.sizes import executed_sizes, warm_up_sizes
+from backends.supervision import RestartRules
+from backends.tenancy import SiteTenant, create_instances, environment
+from backends.workers import SupervisedWorker, WorkerHouse
 from batching.clock import Clock
-from batching.ports import Instance, InstanceStatistics
+from batching.ports import Instance
 from models.inference import Tensors
-from models.spec import DeviceKind, InstanceGroup, ModelSpec
+from models.spec import ModelSpec
 
-logger = logging.getLogger(__name__)
 
-MAX_WARM_UP_ROWS = 32
+class Listener(Protocol):
+    """Who gives batches to the members: a `Runner`."""
+
+    def join(self, instance: Instance[Tensors, Tensors]) -> None:
+        """It takes batches from now on."""
+        ...
+
+    def leave(self, name: str) -> None:
+        """It takes no more batches."""
+        ...
+
+    def abandon(self, error: Exception) -> None:
+        """Nothing that waits can be served."""
+        ...
 
 
 class InstancePool:
-    """Owns a model version's instances. It does not dispatch: which instance takes a batch is the scheduler's choice.
+    """Owns a model version's instances. It does not dispatch: which one takes a batch is the scheduler's choice.
 
     Args:
         spec: The model version.
         clock: Stamps the batches.
-        budget_cores: Cores that all instances together may use, see `backends.cpu_budget`.
-        allow_cpu: Run instance groups of KIND_GPU on the CPU instead of refusing them.
-        factory: Makes the executors.
+        machine: What instances can be placed on.
+        workers: For instances in worker processes.
+        factory: Makes the executors of those in threads of this process.
     """
 
     def __init__(
@@ -34,94 +52,191 @@ class InstancePool:
         spec: ModelSpec,
         *,
         clock: Clock,
-        budget_cores: int,
-        allow_cpu: bool = False,
+        machine: Machine,
+        workers: WorkerHouse,
         factory: ExecutorFactory = create_executors,
     ) -> None:
         self._spec = spec
         self._clock = clock
-        self._budget_cores = budget_cores
-        self._allow_cpu = allow_cpu
+        self._machine = machine
+        self._workers = workers
         self._factory = factory
-        self._instances: tuple[ThreadInstance, ...] = ()
+        self._members: dict[str, Member] = {}
+        self._sites: dict[str, Site] = {}  # by member
+        self._tenants: dict[str, SiteTenant] = {}  # by key of the worker process
+        self._supervisors: dict[str, SupervisedWorker] = {}  # likewise
+        self._listener: Listener | None = None
+        self._turned: asyncio.Future[None] | None = None  # done when a member changes its state
 
     @property
-    def instances(self) -> Sequence[Instance[Tensors, Tensors]]:
-        """The ready instances in the order of the groups; empty before `start` and after `aclose`."""
-        return self._instances
+    def instances(self) -> Sequence[Member]:
+        """All members in the order of the groups, serving or not; empty before `start` and after `aclose`."""
+        return list(self._members.values())
+
+    @property
+    def is_available(self) -> bool:
+        """Whether a batch could run now."""
+        return any(member.is_serving for member in self._members.values())
 
     async def start(self) -> None:
         """Load and warm up all instances, at the same time: all of them become ready, or none is left behind.
 
         Raises:
-            LoadError: One cannot be made ready, a group asks for a GPU, or the backend is unknown.
+            LoadError: One cannot be made ready, a group asks for a GPU that is not there, or the backend is unknown.
         """
-        names = [name for group in self._spec.instance_groups for name in self._names(group)]
-        # In a thread, because the first model of a backend imports its engine while the loop serves the others.
-        placement = Placement(instances=len(names), cores=self._budget_cores)
-        lanes = await asyncio.to_thread(self._factory, self._spec, placement)
-        instances = tuple(
-            ThreadInstance(
-                name=name,
-                device="cpu",
-                spec=self._spec,
-                lanes=executors,
-                clock=self._clock,
-                allowed_rows=self._spec.batching.allowed_rows,
-            )
-            for name, executors in zip(names, lanes, strict=True)
-        )
-        sizes = warm_up_sizes(self._spec)
+        self._spec, self._machine = await with_measured_split(self._spec, self._machine, self._factory, self._clock)
+        sites = place(self._spec, self._machine)
+        for site in sites:
+            for name in site.names:
+                self._members[name] = self._member(name, site)
+                self._sites[name] = site
         try:
-            await _start(instances, sizes)
+            await all_or_error(self._start(site) for site in sites)
         except BaseException:
-            await _close(instances)
+            await self.aclose()
             raise
-        self._instances = instances
 
-    def statistics(self) -> Sequence[InstanceStatistics]:
-        """Counters of each instance, in the order of `instances`."""
-        return [instance.statistics() for instance in self._instances]
+    def attach(self, listener: Listener) -> None:
+        """Tell who serves, now and later."""
+        self._listener = listener
+        for member in self._members.values():
+            if member.is_serving:
+                listener.join(member)
+
+    def check(self) -> None:
+        """Raise NoInstanceError if no member works, nor is about to."""
+        if self._is_hopeless:
+            raise self._no_instance()
+
+    async def wait_until(self, condition: Callable[[Sequence[MemberStatus]], bool]) -> None:
+        """Return as soon as the condition holds of `statuses`; looked at whenever a member changes its state."""
+        while not condition(self.statuses()):
+            self._turned = self._turned or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._turned)
+
+    def statuses(self) -> Sequence[MemberStatus]:
+        """A snapshot of each member, in the order of `instances`."""
+        return [member.status(self._pid(name)) for name, member in self._members.items()]
 
     async def aclose(self) -> None:
         """Close all instances; returns when their running batches are done. Safe to call twice."""
-        instances, self._instances = self._instances, ()
-        await _close(instances)
+        members, self._members = self._members, {}
+        tenants, self._tenants = self._tenants, {}
+        instances = []
+        for member in members.values():
+            member.turn(MemberState.CLOSED)
+            if (instance := member.unseat()) is not None:
+                instances.append(instance)
+        await close_all(instances)
+        for key, tenant in tenants.items():
+            tenant.disconnect()
+            await self._workers.leave(key, tenant)
 
-    def _names(self, group: InstanceGroup) -> Iterator[str]:
-        if group.kind is DeviceKind.GPU:
-            where = f"model '{self._spec.name}' version {self._spec.version}: instance group '{group.name}'"
-            if not self._allow_cpu:
-                raise LoadError(
-                    f"{where} asks for KIND_GPU, which backend '{self._spec.backend}' does not have here; "
-                    "set its kind to KIND_CPU, or start with --allow-cpu"
-                )
-            logger.warning("%s asks for KIND_GPU and runs on the CPU", where)
-        return (f"{group.name}_{index}" for index in range(group.count))
+    # For tenants
 
+    def joined(self, member: Member) -> None:
+        """A member gets batches from now on."""
+        if self._listener is not None:
+            self._listener.join(member)
 
-def warm_up_sizes(spec: ModelSpec) -> Sequence[int]:
-    """Batch sizes to run before the first request.
+    def left(self, member: Member) -> None:
+        """A member gets no more batches."""
+        if self._listener is None:
+            return
+        self._listener.leave(member.name)
+        if self._is_hopeless:
+            self._listener.abandon(self._no_instance())
 
-    The allowed ones; without such a list, powers of two up to the largest, and it, but none above
-    `MAX_WARM_UP_ROWS`: a large `max_batch_size` is often only a permission, and must not cost minutes and gigabytes.
-    """
-    if spec.batching.allowed_rows:
-        return spec.batching.allowed_rows
-    largest = min(spec.largest_batch_rows, MAX_WARM_UP_ROWS)
-    powers = [1 << exponent for exponent in range(largest.bit_length())]
-    return powers if powers[-1] == largest else [*powers, largest]
+    # Starting
 
+    async def _start(self, site: Site) -> None:
+        members = [self._members[name] for name in site.names]
+        if site.hosting is Hosting.THREAD:
+            await self._start_threads(site, members)
+        else:
+            await self._start_process(site, members)
 
-async def _start(instances: Sequence[ThreadInstance], sizes: Sequence[int]) -> None:
-    outcomes = await asyncio.gather(*(instance.start(sizes) for instance in instances), return_exceptions=True)
-    for outcome in outcomes:
-        if outcome is not None:
-            raise outcome
+    async def _start_threads(self, site: Site, members: Sequence[Member]) -> None:
+        # In a thread, because the first model of a backend imports its engine while the loop serves the others.
+        lanes = await asyncio.to_thread(self._factory, self._spec, site.placement)
+        instances = create_instances(self._spec, members, lanes, self._clock, self._executed_rows(site))
+        await start_all(instances, self._warm_up_rows(site))
+        for member, instance in zip(members, instances, strict=True):
+            member.seat(instance)
 
+    async def _start_process(self, site: Site, members: Sequence[Member]) -> None:
+        tenant = SiteTenant(
+            self._spec,
+            site,
+            members,
+            clock=self._clock,
+            executed_rows=self._executed_rows(site),
+            warm_up_rows=self._warm_up_rows(site),
+            roster=self,
+        )
+        self._tenants[site.process] = tenant
+        self._supervisors[site.process] = self._workers.enter(
+            site.process,
+            tenant,
+            environment(self._spec, site, self._machine.gpus),
+            RestartRules(max_restarts=self._spec.execution.max_restarts),
+        )
+        failure = await tenant.entered
+        if isinstance(failure, LoadError):
+            raise failure
+        if failure is not None:
+            raise LoadError(f"model '{self._spec.name}' version {self._spec.version}: {failure}") from failure
 
-async def _close(instances: Sequence[ThreadInstance]) -> None:
-    for instance in instances:
-        instance.stop_nowait()
-    for instance in instances:
-        await instance.aclose()
+    def _executed_rows(self, site: Site) -> Sequence[int]:
+        is_costly = find_backend(self._spec).has_costly_sizes
+        return executed_sizes(self._spec, is_costly=is_costly, is_gpu=site.placement.is_gpu)
+
+    def _warm_up_rows(self, site: Site) -> Sequence[int]:
+        return warm_up_sizes(self._spec, self._executed_rows(site), is_gpu=site.placement.is_gpu)
+
+    # Members
+
+    def _member(self, name: str, site: Site) -> Member:
+        return Member(
+            name=name,
+            device=site.placement.device,
+            clock=self._clock,
+            substitute=self._substitute,
+            fence=lambda reason: self._fence(site, reason),
+            on_turn=self._on_turn,
+        )
+
+    def _on_turn(self) -> None:
+        turned, self._turned = self._turned, None
+        if turned is not None and not turned.done():
+            turned.set_result(None)
+
+    def _substitute(self, lost: Member) -> Member | None:
+        """The least loaded serving member in another worker process."""
+        process = self._sites[lost.name].process
+        others = [
+            member
+            for name, member in self._members.items()
+            if member is not lost and member.is_serving and self._sites[name].process != process
+        ]
+        return min(others, key=lambda member: member.open_batches / member.max_in_flight, default=None)
+
+    def _fence(self, site: Site, reason: str) -> None:
+        supervisor = self._supervisors.get(site.process)
+        if supervisor is not None:
+            supervisor.fence(reason)
+
+    def _pid(self, name: str) -> int:
+        supervisor = self._supervisors.get(self._sites[name].process)
+        return supervisor.pid if supervisor is not None else 0
+
+    @property
+    def _is_hopeless(self) -> bool:
+        members = self._members.values()
+        return bool(members) and all(member.state is MemberState.FAILED for member in members)
+
+    def _no_instance(self) -> NoInstanceError:
+        where = f"model '{self._spec.name}' version {self._spec.version}"
+        failed = [member for member in self._members.values() if member.reason]
+        why = f"; instance '{failed[0].name}' {failed[0].reason}" if failed else ""
+        return NoInstanceError(f"{where}: no instance works{why}; it is tried again within a minute")

@@ -12,7 +12,10 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version as package_version
 from typing import Any, NamedTuple, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from backends.cpu_budget import available_cores
+from backends.devices import GpuMonitor
 from backends.errors import BackendError
 from batching.alarm import create_alarm
 from batching.clock import MonotonicClock
@@ -20,9 +23,10 @@ from batching.runner import Runner
 from gateway.app import Gateway, create_metrics_app, create_rest_app
 from gateway.classify import ClassifyLimits, ClassifySurface
 from gateway.decoding import ThreadDecoder
+from gateway.gpu_metrics import GpuCollector
 from gateway.http_server import HttpServer, PortInUseError, bind, raise_file_limit
 from gateway.loading import Loaded, loaded_models, read_repositories
-from gateway.metrics import create_registry
+from gateway.metrics import create_registry, worker_names
 from gateway.request_log import LoggedService
 from gateway.service import InferenceService
 from gateway.settings import Settings
@@ -55,6 +59,15 @@ class Listeners(NamedTuple):
 
     http: socket.socket
     metrics: socket.socket | None
+
+
+class Parts(NamedTuple):
+    """What answers."""
+
+    service: InferenceService
+    gateway: Gateway
+    registry: CollectorRegistry
+    runners: Sequence[Runner[Tensors, Tensors]]
 
 
 class Stop:
@@ -109,7 +122,12 @@ async def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.on_signal, number)
         service = _create_service(loaded, settings, clock)
-        await _run(settings, service, loaded, codec_pool, listeners, stop, on_ready)
+        gpu_monitor = GpuMonitor(clock)
+        stack.callback(gpu_monitor.close)
+        registry = create_registry(service)
+        registry.register(GpuCollector(gpu_monitor, lambda: worker_names(service.statistics())))
+        gateway = create_gateway(service, settings, codec_pool)
+        await _run(settings, Parts(service, gateway, registry, loaded.runners()), listeners, stop, on_ready)
 
 
 def _bind(settings: Settings, stack: AsyncExitStack) -> Listeners:
@@ -156,24 +174,20 @@ def create_gateway(service: InferenceService, settings: Settings, codec_pool: Th
 
 async def _run(
     settings: Settings,
-    service: InferenceService,
-    loaded: Loaded,
-    codec_pool: ThreadPoolExecutor,
+    parts: Parts,
     listeners: Listeners,
     stop: Stop,
     on_ready: OnReady | None,
 ) -> None:
-    gateway = create_gateway(service, settings, codec_pool)
-    server = HttpServer(gateway, listeners.http)
+    server = HttpServer(parts.gateway, listeners.http)
     metrics = None
     if listeners.metrics is not None:
-        metrics = HttpServer(create_metrics_app(create_registry(service)), listeners.metrics)
+        metrics = HttpServer(create_metrics_app(parts.registry), listeners.metrics)
     server.listen("--http-port")
     if metrics is not None:
         metrics.listen("--metrics-port")
-    runners = [served.runner for versions in loaded.models.values() for served in versions.values()]
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(runner.run()) for runner in runners]
+        running = [tasks.create_task(runner.run()) for runner in parts.runners]
         serving = tasks.create_task(server.run_until_stopped())
         if metrics is not None:
             tasks.create_task(metrics.run_until_stopped())
@@ -182,9 +196,9 @@ async def _run(
         _log.info("listening", extra={"fields": {"url": url, "metrics_port": metrics.port if metrics else None}})
         greeting = tasks.create_task(on_ready(url)) if on_ready is not None else None
         await stop.wanted.wait()
-        service.stop_being_ready()
-        gateway.say_goodbye()
-        await _drain(settings, server, serving, runners, running, stop)
+        parts.service.stop_being_ready()
+        parts.gateway.say_goodbye()
+        await _drain(settings, server, serving, parts.runners, running, stop)
         for task in (*running, *([greeting] if greeting else ())):
             task.cancel()
         if metrics is not None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from backends.members import MemberStatus
 from models.inference import ClassifyRequest, ClassifyResponse, InferRequest, InferResponse
 from models.spec import ModelSpec
 
@@ -75,6 +76,7 @@ class VersionStatistics:
         withdrawn_requests: Admitted requests that were given up: the client left, or the image was bad.
         padding_rows: Rows that were added to reach an allowed batch size.
         instances: Gauge: instances that take batches.
+        members: Every instance, working or not.
     """
 
     model: str
@@ -105,6 +107,7 @@ class VersionStatistics:
     withdrawn_requests: int = 0
     padding_rows: int = 0
     instances: int = 0
+    members: tuple[MemberStatus, ...] = ()
 
 
 class Engine(Protocol):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -9,9 +10,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from backends.members import MemberStatus
+from batching.clock import SECOND_NS
 from gateway.engine import Duration, Engine, Histogram, VersionStatistics
 
 LABELS = ("model", "version")
+INSTANCE_LABELS = (*LABELS, "instance", "device")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _Read = Callable[[VersionStatistics], float]
@@ -50,6 +54,37 @@ COUNTERS: dict[str, tuple[str, _Read]] = {
 }
 
 
+class _OfInstance(NamedTuple):
+    """A metric of each instance."""
+
+    family: type[GaugeMetricFamily | CounterMetricFamily]
+    text: str
+    read: Callable[[MemberStatus], float]
+
+
+INSTANCES: dict[str, _OfInstance] = {
+    "shoal_instance_executions": _OfInstance(
+        CounterMetricFamily, "Batches that it executed, failed ones too", lambda s: s.statistics.executions
+    ),
+    "shoal_instance_failed_executions": _OfInstance(
+        CounterMetricFamily, "Batches of which a request failed", lambda s: s.statistics.failed_executions
+    ),
+    "shoal_instance_rows": _OfInstance(CounterMetricFamily, "Rows that it executed", lambda s: s.statistics.rows),
+    "shoal_instance_busy_seconds": _OfInstance(
+        CounterMetricFamily, "Time in batches", lambda s: s.statistics.busy_ns / SECOND_NS
+    ),
+    "shoal_instance_restarts": _OfInstance(
+        CounterMetricFamily, "Worker processes that ended under it", lambda s: s.restarts
+    ),
+    "shoal_instance_memory_failures": _OfInstance(
+        CounterMetricFamily, "Batches for which memory did not suffice", lambda s: s.statistics.memory_failures
+    ),
+    "shoal_instance_cap_rows": _OfInstance(
+        GaugeMetricFamily, "Rows that it runs at once", lambda s: s.statistics.cap_rows
+    ),
+}
+
+
 class EngineCollector(Collector):
     """Reads one snapshot a scrape."""
 
@@ -63,6 +98,7 @@ class EngineCollector(Collector):
         yield from _plain(GaugeMetricFamily, GAUGES, statistics)
         yield from _plain(CounterMetricFamily, COUNTERS, statistics)
         yield from _distributions(statistics)
+        yield from _instances(statistics)
         yield GaugeMetricFamily("shoal_ready", "Whether the server is ready", value=float(self._engine.is_ready()))
 
 
@@ -113,6 +149,33 @@ def _distributions(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
         for stage, histogram in entry.stages.items():
             stages.add_metric([*_labels(entry), stage], _buckets(histogram), histogram.total)
     yield from (closed, dropped, sizes, stages)
+
+
+def _instances(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
+    members = [
+        ([*_labels(entry), member.statistics.name, member.statistics.device], member)
+        for entry in statistics
+        for member in entry.members
+    ]
+    states = GaugeMetricFamily("shoal_instance_state", "1 for its state", labels=(*INSTANCE_LABELS, "state"))
+    for labels, member in members:
+        states.add_metric([*labels, member.state.value], 1)
+    yield states
+    for name, (family, text, read) in INSTANCES.items():
+        metric = family(name, text, labels=INSTANCE_LABELS)
+        for labels, member in members:
+            metric.add_metric(labels, read(member))
+        yield metric
+
+
+def worker_names(statistics: Sequence[VersionStatistics]) -> Mapping[int, str]:
+    """What each worker process is called, by process id: the device if versions share it there."""
+    return {
+        member.pid: member.statistics.device if member.statistics.device != "cpu" else f"{entry.model}:{entry.version}"
+        for entry in statistics
+        for member in entry.members
+        if member.pid
+    }
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from batching.core.errors import (
     BatchingError,
     TooManyRowsError,
 )
+from batching.core.scheduler import Scheduler
 from batching.runner import How, Reservation, Runner
+from batching.sharing import Seat
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
-from gateway.policies import create_scheduler, priority_level
+from gateway.policies import priority_level
 from gateway.recorder import Recorder
 from models.inference import Tensors, Timing
 from models.preprocessing import Preprocessing
@@ -32,6 +35,7 @@ class Served:
 
     Args:
         spec: What is served.
+        scheduler: Fresh; as the specification says.
         pool: Its started instances.
         decoder: For encoded images.
         clock: The clock of all times.
@@ -42,6 +46,7 @@ class Served:
     def __init__(
         self,
         spec: ModelSpec,
+        scheduler: Scheduler | Seat,
         pool: InstancePool,
         decoder: Decoder,
         clock: Clock,
@@ -58,13 +63,20 @@ class Served:
         # that small requests get their turn in between.
         self._chunks_at_once = 1 + len(pool.instances)
         self.runner: Runner[Tensors, Tensors] = Runner(
-            create_scheduler(spec),
-            pool.instances,
+            scheduler,
+            (),
             clock,
             create_alarm,
             self._recorder.batch,
             Splitting(cut=_cut, join=_concatenate),
         )
+        self._pool = pool
+        pool.attach(self.runner)
+
+    @property
+    def is_available(self) -> bool:
+        """Whether one of its instances works."""
+        return self._pool.is_available
 
     async def infer(
         self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int = 0
@@ -72,6 +84,7 @@ class Served:
         """Run ready tensors; a request above the largest batch is cut into chunks if the model says so."""
         started_ns = self._clock.now_ns()
         try:
+            self._pool.check()
             how = self._how(started_ns, timeout_ns, priority)
             how["shape_key"] = self._shape_key(inputs)
             if rows <= self.spec.largest_batch_rows:
@@ -87,6 +100,7 @@ class Served:
         """Admit, decode and run one encoded image as a row of the only input. Raises ImageError for a bad one."""
         started_ns = self._clock.now_ns()
         try:
+            self._pool.check()
             with self.runner.reserve(1, **self._how(started_ns, timeout_ns)) as reservation:
                 row = await reservation.prepare(self._decoder.decode(image, how))
                 decode_ns = self._clock.now_ns() - started_ns
@@ -98,7 +112,8 @@ class Served:
 
     def statistics(self) -> VersionStatistics:
         """A snapshot."""
-        return self._recorder.snapshot(self.spec.name, self.spec.version, self.runner.statistics())
+        snapshot = self._recorder.snapshot(self.spec.name, self.spec.version, self.runner.statistics())
+        return replace(snapshot, members=tuple(self._pool.statuses()))
 
     async def _infer_chunks(self, inputs: Tensors, rows: int, how: How) -> Answers:
         """Admit all chunks or none; execute a few at a time, in order; the first error ends the others."""

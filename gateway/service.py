@@ -53,7 +53,7 @@ class InferenceService:
     ) -> None:
         self._models = models
         self._failed = failed or {}
-        self._ready = not (strict_readiness and self._failed)
+        self._strict_readiness = strict_readiness
         self._stopping = False
 
     async def infer(self, request: InferRequest) -> InferResponse:
@@ -93,7 +93,7 @@ class InferenceService:
 
     def is_ready(self) -> bool:
         """See `Engine`."""
-        return self._ready and not self._stopping
+        return not self._stopping and (not self._strict_readiness or self._all_work())
 
     def stop_being_ready(self) -> None:
         """The server is about to shut down: load balancers should send nothing more."""
@@ -115,10 +115,10 @@ class InferenceService:
         """See `Engine`."""
         versions = self._versions(model)
         if version is None:
-            return bool(versions)
+            return bool(versions) and versions[max(versions)].is_available
         if version not in versions and version not in self._failed.get(model, ()):
             raise VersionNotFoundError(model, version)
-        return version in versions
+        return version in versions and versions[version].is_available
 
     def statistics(self) -> Sequence[VersionStatistics]:
         """See `Engine`."""
@@ -127,6 +127,11 @@ class InferenceService:
             for model in sorted(self._models)
             for version in sorted(self._models[model])
         ]
+
+    def _all_work(self) -> bool:
+        if self._failed:
+            return False
+        return all(served.is_available for versions in self._models.values() for served in versions.values())
 
     def _versions(self, model: str) -> Mapping[int, Served]:
         try:

@@ -38,13 +38,37 @@ class Settings(BaseSettings):
     max_images: int = Field(64, ge=1, description="Images in one request.")
     request_timeout_secs: float = Field(60, gt=0, le=86_400, description="For requests without a timeout of their own.")
     allow_cpu: bool = Field(False, description="Run KIND_GPU instance groups on the CPU.")
+    rate_limit: Literal["off", "execution_count"] = Field(
+        "off", description="Models take turns at the resources of their instance groups."
+    )
+    rate_limit_resource: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="How much there is, as <name>:<count>[:<device>]; repeatable."
+    )
+    trust_pickled_models: bool = Field(
+        False, description="Load PyTorch files that can run any code while they are read."
+    )
     cache_dir: Path = Field(
-        default_factory=lambda: Path.home() / ".cache" / "shoal", description="Where the embedded model is built."
+        default_factory=lambda: Path.home() / ".cache" / "shoal",
+        description="For the embedded model, built engines and measurements.",
     )
     id: str = Field("shoal", min_length=1, max_length=64, description="Server name in the v2 metadata.")
     log_format: Literal["text", "json"] = Field("text", description="For people or for machines.")
     log_verbose: int = Field(0, ge=0, description="1 and more: debug lines.")
     log_requests: bool = Field(False, description="One line a request.")
+
+    @field_validator("rate_limit_resource", mode="before")
+    @classmethod
+    def _split_at_commas(cls, value: object) -> object:
+        return [text for text in value.split(",") if text] if isinstance(value, str) else value
+
+    @field_validator("rate_limit_resource")
+    @classmethod
+    def _check_resources(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        from gateway.rate_limit import parse_resource_limit  # noqa: PLC0415 - `shoal --help` need not wait for numpy
+
+        for text in value:
+            parse_resource_limit(text)
+        return value
 
     @field_validator("model_repository", mode="before")
     @classmethod

@@ -7,9 +7,11 @@ import pytest
 
 from backends.errors import InstanceClosedError, LoadError
 from backends.fake import FakeExecutor
-from backends.pool import InstancePool, warm_up_sizes
-from backends.ports import Executor, ExecutorFactory
+from backends.placing import Machine
+from backends.pool import InstancePool
+from backends.ports import Executor, ExecutorFactory, Placement
 from backends.registry import create_executors
+from backends.workers import WorkerHouse
 from batching.clock import MonotonicClock
 from models.spec import DeviceKind, InstanceGroup, ModelSpec
 from tests.backends.builders import Gate, ScriptedExecutor, failing, model, payload, thread_names
@@ -18,11 +20,12 @@ TWO_AND_ONE = (
     InstanceGroup(name="big", kind=DeviceKind.CPU, count=2),
     InstanceGroup(name="small", kind=DeviceKind.CPU, count=1),
 )
-ON_GPU = (InstanceGroup(name="cuda", kind=DeviceKind.GPU, count=2, gpus=(0, 1)),)
 
 
-def pool(spec: ModelSpec, *, allow_cpu: bool = False, factory: ExecutorFactory = create_executors) -> InstancePool:
-    return InstancePool(spec, clock=MonotonicClock(), budget_cores=2, allow_cpu=allow_cpu, factory=factory)
+def pool(spec: ModelSpec, *, factory: ExecutorFactory = create_executors) -> InstancePool:
+    clock = MonotonicClock()
+    machine = Machine(gpus={}, defaults=Placement(cores=2))
+    return InstancePool(spec, clock=clock, machine=machine, workers=WorkerHouse(clock), factory=factory)
 
 
 def scripted(*executors: Executor) -> ExecutorFactory:
@@ -37,7 +40,7 @@ async def test_groups_become_named_instances_on_the_cpu_in_order():
     await instances.aclose()
 
     assert made == [("big_0", "cpu", 1), ("big_1", "cpu", 1), ("small_0", "cpu", 1)]
-    assert instances.instances == ()
+    assert list(instances.instances) == []
     assert not thread_names() & {"big_0", "big_1", "small_0"}
 
 
@@ -46,7 +49,7 @@ async def test_statistics_are_those_of_each_instance():
 
     await instances.start()
     await instances.instances[1].execute([payload(1, 2)])
-    rows = {each.name: each.rows for each in instances.statistics()}
+    rows = {each.statistics.name: each.statistics.rows for each in instances.statuses()}
     await instances.aclose()
 
     assert rows == {"big_0": 0, "big_1": 2, "small_0": 0}
@@ -66,7 +69,7 @@ async def test_instances_load_at_the_same_time_and_warm_up_the_same_sizes():
     await instances.start()
     await instances.aclose()
 
-    assert warmed == [[1, 2, 4, 6]] * 3
+    assert [list(sizes) for sizes in warmed] == [[1, 2, 4, 6]] * 3
 
 
 async def test_one_instance_that_fails_closes_those_that_were_started():
@@ -85,7 +88,7 @@ async def test_one_instance_that_fails_closes_those_that_were_started():
         await instances.start()
 
     assert sorted(closed) == ["first", "third"]
-    assert instances.instances == ()
+    assert list(instances.instances) == []
     assert not thread_names() & {"big_0", "big_1", "small_0"}
 
 
@@ -114,36 +117,6 @@ async def test_closing_twice_is_harmless_and_instances_refuse_afterwards():
         await instance.execute([payload(1)])
 
 
-async def test_a_group_on_a_gpu_is_refused_with_what_to_do():
-    with pytest.raises(LoadError, match=r"model 'm' version 1: instance group 'cuda' asks for KIND_GPU.*--allow-cpu"):
-        await pool(model(groups=ON_GPU)).start()
-
-
-async def test_a_group_on_a_gpu_runs_on_the_cpu_when_allowed_and_says_so(caplog: pytest.LogCaptureFixture):
-    instances = pool(model(groups=ON_GPU), allow_cpu=True)
-
-    await instances.start()
-    names = [(instance.name, instance.device) for instance in instances.instances]
-    await instances.aclose()
-
-    assert names == [("cuda_0", "cpu"), ("cuda_1", "cpu")]
-    assert "instance group 'cuda' asks for KIND_GPU and runs on the CPU" in caplog.text
-
-
 async def test_an_unknown_backend_does_not_start():
     with pytest.raises(LoadError, match="unknown backend 'caffe'"):
         await pool(model(backend="caffe")).start()
-
-
-@pytest.mark.parametrize(
-    ("max_batch_rows", "allowed_rows", "sizes"),
-    [
-        pytest.param(0, (), [1], id="no batch dimension"),
-        pytest.param(1, (), [1], id="one"),
-        pytest.param(8, (), [1, 2, 4, 8], id="power of two"),
-        pytest.param(10, (), [1, 2, 4, 8, 10], id="between powers"),
-        pytest.param(10, (3, 10), [3, 10], id="allowed sizes"),
-    ],
-)
-def test_the_sizes_to_warm_up(max_batch_rows: int, allowed_rows: tuple[int, ...], sizes: list[int]):
-    assert list(warm_up_sizes(model(max_batch_rows=max_batch_rows, allowed_rows=allowed_rows))) == sizes

@@ -89,7 +89,8 @@ def shape_of(value: object) -> object:
     """Names, texts and whole numbers of a document; of measured numbers only that they are there."""
     match value:
         case dict():
-            return {key: shape_of(member) for key, member in value.items()}
+            # How many instances are best is measured, and depends on the machine.
+            return {key: int if key == "instances" else shape_of(member) for key, member in value.items()}
         case list():
             return [shape_of(member) for member in value]
         case str():

@@ -18,8 +18,8 @@ from gateway.metrics import create_registry, render_metrics
 from gateway.service import InferenceService
 from gateway.settings import Settings
 from models.preprocessing import Preprocessing
-from models.side_file import BatchingTable, OutputTable, SideTables
-from models.spec import BatchingSpec
+from models.side_file import BatchingTable, ExecutionTable, OutputTable, SideTables
+from models.spec import BatchingSpec, ExecutionSpec
 from tests.docs.pages import PAGES, ROOT, prose_of, table_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def test_every_key_of_the_side_file_is_listed() -> None:
 
 def test_every_default_of_the_side_file_is_the_codes() -> None:
     listed = {key: default for key, default, _ in table_of(PAGE, "shoal.toml")}
-    defaults = {**dict(side_file_keys()), **batching_defaults()}
+    defaults = {**dict(side_file_keys()), **defaults_of_specifications()}
 
     assert {key: listed[key] for key, value in defaults.items() if value is not None} == {
         key: shown(value) for key, value in defaults.items() if value is not None
@@ -123,6 +123,7 @@ def side_file_keys() -> Iterator[tuple[str, object]]:
         "": SideTables,
         "output": OutputTable,
         "batching": BatchingTable,
+        "execution": ExecutionTable,
         "preprocessing": Preprocessing,
     }
     for table, model in tables.items():
@@ -132,10 +133,13 @@ def side_file_keys() -> Iterator[tuple[str, object]]:
                 yield f"{table}.{name}".lstrip("."), field.default if is_own else None
 
 
-def batching_defaults() -> dict[str, object]:
-    base = BatchingSpec()
+def defaults_of_specifications() -> dict[str, object]:
+    base, execution = BatchingSpec(), ExecutionSpec()
     return {
         "batching.max_queue_requests": base.max_queue_requests,
         "batching.max_queue_rows": base.max_queue_rows,
         "batching.oversize": base.oversize.value,
+        "execution.step_timeout_s": execution.step_timeout_s,
+        "execution.load_timeout_s": execution.load_timeout_s,
+        "execution.max_restarts": execution.max_restarts,
     }

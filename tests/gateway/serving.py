@@ -13,14 +13,17 @@ import numpy as np
 import uvicorn
 
 from backends.fake import FakeExecutor
+from backends.placing import Machine
 from backends.pool import InstancePool
 from backends.ports import Executor, Placement
+from backends.workers import WorkerHouse
 from batching.alarm import create_alarm
 from batching.clock import MonotonicClock
 from gateway.app import create_rest_app
 from gateway.classify import ClassifyLimits, ClassifySurface
 from gateway.decoding import Decoder
 from gateway.engine import Engine
+from gateway.policies import create_scheduler
 from gateway.served import Served
 from gateway.service import InferenceService
 from models.errors import BrokenImageError
@@ -92,14 +95,16 @@ async def serving(
         return [[FakeExecutor(spec, lambda _rows: 1, sleep, fail_on_value=POISON)] for _ in range(placement.instances)]
 
     models: dict[str, dict[int, Served]] = {}
-    async with AsyncExitStack() as stack:
+    machine = Machine(gpus={}, defaults=Placement())
+    async with WorkerHouse(clock) as workers, AsyncExitStack() as stack:
         runners = []
         for spec in specs:
-            pool = InstancePool(spec, clock=clock, budget_cores=1, factory=executors)
+            pool = InstancePool(spec, clock=clock, machine=machine, workers=workers, factory=executors)
             await pool.start()
             stack.push_async_callback(pool.aclose)
             served = Served(
                 spec,
+                create_scheduler(spec),
                 pool,
                 decoder or ByteDecoder(),
                 clock,

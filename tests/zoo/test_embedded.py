@@ -35,7 +35,7 @@ def test_the_configuration_fits_tritons_schema(model_directory):
     assert [(tensor.name, *tensor.dims) for tensor in config.input] == [("image", 3, 224, 224)]
     assert [(tensor.name, *tensor.dims) for tensor in config.output] == [("logits", 1000)]
     assert [(group.count, group.kind) for group in config.instance_group] == [
-        (2, model_config_pb2.ModelInstanceGroup.KIND_CPU)
+        (0, model_config_pb2.ModelInstanceGroup.KIND_CPU)
     ]
     assert not config.HasField("dynamic_batching")
 

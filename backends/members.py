@@ -1,0 +1,234 @@
+"""An instance that outlives its worker process: what the scheduler sees while workers come and go behind it."""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from backends.errors import DeviceFaultError, InstanceClosedError, WorkerLostError
+from backends.thread_host import ThreadInstance
+from batching.clock import Clock
+from batching.ports import BatchResult, InstanceStatistics
+from models.inference import Tensors
+
+logger = logging.getLogger(__name__)
+
+
+class MemberState(enum.Enum):
+    """What a member is doing. Only READY and STALLED ones get batches."""
+
+    STARTING = "starting"
+    READY = "ready"
+    STALLED = "stalled"  # ready, but its worker has not moved for a while
+    RESTARTING = "restarting"
+    FAILED = "failed"  # it died too often; it is tried again, but not soon
+    CLOSED = "closed"
+
+
+SERVING = (MemberState.READY, MemberState.STALLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    """A snapshot of one member.
+
+    Attributes:
+        statistics: Counters since the pool was started, over all its workers.
+        state: What it is doing.
+        since_ns: Since when, monotonic.
+        reason: Why it is not ready, in words; empty if it is.
+        restarts: How often its worker was replaced.
+        pid: Of its worker process; 0 if it lives in this one, or has none now.
+    """
+
+    statistics: InstanceStatistics
+    state: MemberState
+    since_ns: int
+    reason: str
+    restarts: int
+    pid: int
+
+
+class Member:
+    """An instance of the pool. Not thread-safe; lives on the event loop.
+
+    Args:
+        name: Unique within the pool.
+        device: Where it runs.
+        clock: Of `since_ns`.
+        substitute: Another member that can run a batch now whose worker was lost, or None.
+        fence: Ends the worker process for a reason.
+        on_turn: Told that the state has changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        device: str,
+        clock: Clock,
+        substitute: "Callable[[Member], Member | None]",
+        fence: Callable[[str], None],
+        on_turn: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._name = name
+        self._device = device
+        self._clock = clock
+        self._substitute = substitute
+        self._fence = fence
+        self._on_turn = on_turn
+        self._instance: ThreadInstance | None = None
+        self._past = InstanceStatistics(
+            name=name, device=device, executions=0, failed_executions=0, rows=0, padding_rows=0, busy_ns=0
+        )
+        self._given = 0  # batches that the scheduler gave it, wherever they run
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.open_batches = 0
+        self.state = MemberState.STARTING
+        self.since_ns = clock.now_ns()
+        self.reason = ""
+        self.restarts = 0
+
+    @property
+    def name(self) -> str:
+        """Unique within the pool."""
+        return self._name
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self._device
+
+    @property
+    def max_in_flight(self) -> int:
+        """Batches that it can hold at once."""
+        return self._instance.max_in_flight if self._instance is not None else 1
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it gets batches."""
+        return self.state in SERVING
+
+    async def execute(self, batch: Sequence[Tensors]) -> BatchResult[Tensors]:
+        """Run the payloads together, as `ThreadInstance.execute` does; once more on another member if a worker is lost.
+
+        Raises:
+            ExecutionError: The whole batch failed.
+            WorkerLostError: The worker was lost, and there is no other member, or its worker was lost too.
+        """
+        self._given += 1
+        self._idle.clear()
+        try:
+            return await self._execute(batch)
+        finally:
+            self._given -= 1
+            if not self._given:
+                self._idle.set()
+
+    async def _execute(self, batch: Sequence[Tensors]) -> BatchResult[Tensors]:
+        try:
+            return await self.execute_here(batch)
+        except (WorkerLostError, DeviceFaultError, InstanceClosedError) as error:
+            is_guilty = isinstance(error, WorkerLostError) and error.blames_batch
+            other = None if is_guilty or self.state is MemberState.CLOSED else self._substitute(self)
+            if other is None:
+                raise
+            logger.info("instance %s: a batch is run again by %s: %s", self._name, other.name, error)
+        return await other.execute_here(batch)
+
+    async def execute_here(self, batch: Sequence[Tensors]) -> BatchResult[Tensors]:
+        """Run the payloads in this member's own worker, without a second try."""
+        if self._instance is None:
+            raise InstanceClosedError(f"instance '{self._name}' is {self.state.value}: {self.reason or 'no worker'}")
+        self.open_batches += 1
+        try:
+            return await self._instance.execute(batch)
+        except DeviceFaultError as error:
+            self._fence(f"its device is broken: {error}")
+            raise
+        finally:
+            self.open_batches -= 1
+
+    def statistics(self) -> InstanceStatistics:
+        """Counters since the pool was started."""
+        if self._instance is None:
+            return self._past
+        return _sum(self._past, self._instance.statistics())
+
+    def status(self, pid: int = 0) -> MemberStatus:
+        """A snapshot."""
+        return MemberStatus(
+            statistics=self.statistics(),
+            state=self.state,
+            since_ns=self.since_ns,
+            reason=self.reason,
+            restarts=self.restarts,
+            pid=pid,
+        )
+
+    async def wait_until_idle(self) -> None:
+        """Return when no batch runs that was given to it."""
+        await self._idle.wait()
+
+    def seat(self, instance: ThreadInstance) -> None:
+        """A started instance executes its batches from now on."""
+        self._instance = instance
+        self.turn(MemberState.READY)
+
+    def unseat(self) -> ThreadInstance | None:
+        """Take the instance away, which keeps answering what it has; its counters stay."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            self._past = _sum(self._past, instance.statistics())
+        return instance
+
+    def turn(self, state: MemberState, reason: str = "") -> None:
+        """Change the state; nothing happens if it is that already."""
+        self.reason = reason
+        if state is not self.state:
+            self.state = state
+            self.since_ns = self._clock.now_ns()
+            self._on_turn()
+
+
+def _sum(past: InstanceStatistics, now: InstanceStatistics) -> InstanceStatistics:
+    return replace(
+        now,
+        executions=past.executions + now.executions,
+        failed_executions=past.failed_executions + now.failed_executions,
+        rows=past.rows + now.rows,
+        padding_rows=past.padding_rows + now.padding_rows,
+        busy_ns=past.busy_ns + now.busy_ns,
+        memory_failures=past.memory_failures + now.memory_failures,
+    )
+
+
+async def close_all(instances: Sequence[ThreadInstance]) -> None:
+    """Close instances: none takes a batch any more, and each running one ends."""
+    for instance in instances:
+        instance.stop_nowait()
+    for instance in instances:
+        await instance.aclose()
+
+
+async def all_or_error(steps: Iterable[Awaitable[None]]) -> None:
+    """Wait for all, then raise the first error if there is one."""
+    outcomes = await asyncio.gather(*steps, return_exceptions=True)
+    for outcome in outcomes:
+        if outcome is not None:
+            raise outcome
+
+
+async def start_all(instances: Sequence[ThreadInstance], sizes: Sequence[int]) -> None:
+    """Load and warm up instances at the same time: all of them become ready, or all are closed again.
+
+    Raises:
+        BackendError: One cannot be made ready.
+    """
+    try:
+        await all_or_error(instance.start(sizes) for instance in instances)
+    except BaseException:
+        await close_all(instances)
+        raise

@@ -1,0 +1,186 @@
+"""The instances of one site in a worker process: loaded into each new one, lost with the old one."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from backends.errors import BackendError, LoadError, WorkerLostError
+from backends.members import SERVING, Member, MemberState, close_all, start_all
+from backends.placing import Site
+from backends.ports import Executor
+from backends.process.remote_executor import RemoteExecutor
+from backends.process.worker_process import WorkerProcess
+from backends.supervision import Condition, Verdict
+from backends.thread_host import ThreadInstance
+from batching.clock import Clock, seconds_to_ns
+from models.spec import ModelSpec
+
+logger = logging.getLogger(__name__)
+
+# Multiply torch's speed at large batches by up to four: without them every batch maps its memory anew (measured:
+# 490,000 page faults a batch of 32 in the default settings, none with these).
+MALLOC_SETTINGS = {
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
+    "MALLOC_TOP_PAD_": str(256 << 20),
+}
+
+
+class Roster(Protocol):
+    """Who wants to know which members serve: the pool."""
+
+    def joined(self, member: Member) -> None:
+        """A member gets batches from now on."""
+        ...
+
+    def left(self, member: Member) -> None:
+        """A member gets no more batches."""
+        ...
+
+
+def create_instances(
+    spec: ModelSpec,
+    members: Sequence[Member],
+    lanes: Sequence[Sequence[Executor]],
+    clock: Clock,
+    executed_rows: Sequence[int],
+) -> Sequence[ThreadInstance]:
+    """An instance that is not started for each member, with its lanes."""
+    return [
+        ThreadInstance(
+            name=member.name,
+            device=member.device,
+            spec=spec,
+            lanes=executors,
+            clock=clock,
+            allowed_rows=executed_rows,
+        )
+        for member, executors in zip(members, lanes, strict=True)
+    ]
+
+
+def environment(spec: ModelSpec, site: Site, visible: Mapping[int, str]) -> Mapping[str, str]:
+    """What a worker process has in its environment beside the server's own.
+
+    Args:
+        spec: The model version; of several on one GPU, the first.
+        site: Where it goes.
+        visible: By ordinal of a GPU, the value of CUDA_VISIBLE_DEVICES that shows it alone.
+    """
+    values: dict[str, str] = {}
+    if spec.backend == "pytorch":
+        values |= MALLOC_SETTINGS
+    if site.placement.is_gpu:
+        ordinal = int(site.placement.device.removeprefix("gpu"))
+        values |= {"CUDA_VISIBLE_DEVICES": visible.get(ordinal, str(ordinal)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    else:
+        values["OMP_NUM_THREADS"] = str(max(1, site.placement.cores // site.placement.instances))
+    return values
+
+
+class SiteTenant:
+    """A `Tenant` of a `SupervisedWorker`.
+
+    Args:
+        spec: The model version.
+        site: Where its instances are.
+        members: One for each name of the site.
+        clock: Stamps batches.
+        executed_rows: Sizes that executors may see.
+        warm_up_rows: Sizes to run before a member joins.
+        roster: Is told who serves.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        site: Site,
+        members: Sequence[Member],
+        *,
+        clock: Clock,
+        executed_rows: Sequence[int],
+        warm_up_rows: Sequence[int],
+        roster: Roster,
+    ) -> None:
+        self._spec = spec
+        self._site = site
+        self._members = members
+        self._clock = clock
+        self._executed_rows = executed_rows
+        self._warm_up_rows = warm_up_rows
+        self._roster = roster
+        self._is_loading = False
+        self._lanes: Sequence[Sequence[RemoteExecutor]] = ()
+        self.entered: asyncio.Future[BackendError | None] = asyncio.get_running_loop().create_future()
+        """Done when its first try to enter has ended; the error is a value, because nobody may wait for it."""
+
+    @property
+    def step_limit_ns(self) -> int:
+        """How long what it does now may take."""
+        rules = self._spec.execution
+        return seconds_to_ns(rules.load_timeout_s if self._is_loading else rules.step_timeout_s)
+
+    async def enter(self, process: WorkerProcess) -> None:
+        """Load, warm up, join. Raises LoadError and WorkerLostError."""
+        self._is_loading = True
+        try:
+            self.disconnect()  # of an earlier try in the same process
+            self._lanes = lanes = await process.assign(self._spec, self._site.placement)
+            instances = create_instances(self._spec, self._members, lanes, self._clock, self._executed_rows)
+            await start_all(instances, self._warm_up_rows)
+        finally:
+            self._is_loading = False
+        await self._seat(instances)
+
+    async def _seat(self, instances: Sequence[ThreadInstance]) -> None:
+        for member, instance in zip(self._members, instances, strict=True):
+            await member.wait_until_idle()  # a batch that started under this name may still run elsewhere
+            if member.state is MemberState.CLOSED:
+                await close_all([instance])
+                continue
+            member.seat(instance)
+            self._roster.joined(member)
+        self._enter_once(None)
+
+    def refused(self, error: BackendError) -> None:
+        """It could not enter."""
+        for member in self._members:
+            member.turn(MemberState.FAILED if isinstance(error, LoadError) else MemberState.RESTARTING, str(error))
+        if self.entered.done():
+            logger.error("instance %s could not be made ready again: %s", self._site.names[0], error)
+        self._enter_once(error)
+
+    def lost(self, reason: str, *, is_failed: bool) -> None:
+        """The worker has ended."""
+        state = MemberState.FAILED if is_failed else MemberState.RESTARTING
+        for member in self._members:
+            if member.state is MemberState.CLOSED:
+                continue
+            was_serving = member.is_serving
+            member.restarts += 1
+            member.turn(state, reason)
+            instance = member.unseat()
+            if instance is not None:
+                instance.stop_nowait()
+            if was_serving or is_failed:
+                self._roster.left(member)
+        self._enter_once(WorkerLostError(f"worker process of model '{self._spec.name}' {reason}"))
+
+    def show(self, verdict: Verdict) -> None:
+        """How the worker is."""
+        is_well = verdict.condition is Condition.WELL
+        for member in self._members:
+            if member.state in SERVING:
+                member.turn(MemberState.READY if is_well else MemberState.STALLED, verdict.reason)
+
+    def disconnect(self) -> None:
+        """Free what its executors hold in a process that stays; they are closed."""
+        lanes, self._lanes = self._lanes, ()
+        for executors in lanes:
+            for executor in executors:
+                executor.disconnect()
+
+    def _enter_once(self, outcome: BackendError | None) -> None:
+        if not self.entered.done():
+            self.entered.set_result(outcome)

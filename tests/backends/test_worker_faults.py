@@ -1,0 +1,220 @@
+"""Workers that die, hang or are stopped under a pool: who is answered what, what is shown, and how it comes back."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from backends.errors import ExecutionError, LoadError, NoInstanceError, WorkerLostError
+from backends.members import MemberState, MemberStatus
+from batching.callers import Answer
+from batching.runner import Runner
+from loadtest.soak import identity, serving, soak
+from models.inference import Tensors
+from models.spec import DeviceKind, ExecutionSpec, InstanceGroup, ModelSpec
+
+RISKY = """
+import ctypes, os, signal, time
+
+class Model:
+    def execute(self, inputs):
+        wish = int(inputs["x"].max())
+        if wish == 901:
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif wish == 902:
+            ctypes.string_at(0)
+        elif wish == 903:
+            while True:
+                pass
+        elif wish == 904:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(60)  # all threads are stopped a moment later
+        elif wish == 905:
+            os._exit(3)
+        elif wish == 906:
+            raise SystemExit("wanted")
+        elif wish == 907:
+            time.sleep(1.5)
+        return {"y": inputs["x"].copy()}
+"""
+
+
+def risky(directory: Path, *, instances: int = 1, max_restarts: int = 5, source: str = RISKY) -> ModelSpec:
+    """A Python model that does what the number in its input says."""
+    file = directory / "m" / "1" / "model.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(source)
+    return replace(
+        identity(instances),
+        name="risky",
+        backend="python",
+        file=file,
+        parameters={},
+        instance_groups=(InstanceGroup(name="i", kind=DeviceKind.CPU, count=instances),),
+        execution=ExecutionSpec(step_timeout_s=3.0, max_restarts=max_restarts),
+    )
+
+
+async def ask(runner: Runner[Tensors, Tensors], value: int) -> Answer[Tensors]:
+    return await runner.execute({"x": np.array([[value, value]], np.int64)}, 1)
+
+
+def first(answer: Answer[Tensors]) -> int:
+    return int(answer.result["y"][0, 0])
+
+
+def is_(state: MemberState, place: int = 0):
+    def condition(statuses: Sequence[MemberStatus]) -> bool:
+        return statuses[place].state is state
+
+    return condition
+
+
+@pytest.mark.parametrize(
+    ("wish", "reason"),
+    [
+        pytest.param(901, r"killed by signal 9 \(SIGKILL\)", id="SIGKILL"),
+        pytest.param(902, r"killed by signal 11 \(SIGSEGV\)", id="segfault"),
+        pytest.param(903, "a step took longer than 3 s", id="endless loop", marks=pytest.mark.slow),
+        pytest.param(904, "it was stopped by a signal", id="SIGSTOP", marks=pytest.mark.slow),
+        pytest.param(905, "exited with status 3", id="exit"),
+    ],
+)
+async def test_a_batch_whose_worker_is_lost_is_answered_and_the_next_one_is_served_by_a_new_worker(
+    tmp_path: Path, wish: int, reason: str
+):
+    async with serving(risky(tmp_path)) as (runner, pool):
+        with pytest.raises(WorkerLostError, match=reason):
+            await ask(runner, wish)
+        answer = await ask(runner, 7)
+        (status,) = pool.statuses()
+
+    assert first(answer) == 7
+    assert (status.state, status.restarts) == (MemberState.READY, 1)
+
+
+async def test_a_request_that_waits_while_the_worker_is_replaced_is_answered_by_the_new_one(tmp_path: Path):
+    async with serving(risky(tmp_path)) as (runner, _):
+        outcomes = await asyncio.gather(*(ask(runner, value) for value in (905, *range(20))), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes[:8]] == [WorkerLostError] * 8  # of one batch
+    assert [first(outcome) for outcome in outcomes[8:]] == list(range(7, 20))
+
+
+async def test_a_batch_whose_worker_is_killed_from_outside_runs_again_in_another_one(tmp_path: Path):
+    async with serving(risky(tmp_path, instances=2)) as (runner, pool), asyncio.TaskGroup() as tasks:
+        slow = tasks.create_task(ask(runner, 907))
+        await pool.wait_until(lambda now: any(each.state is MemberState.STALLED for each in now))
+        (victim,) = [each for each in pool.statuses() if each.state is MemberState.STALLED]
+        os.kill(victim.pid, signal.SIGKILL)
+        answer = await slow
+
+    assert first(answer) == 907
+
+
+async def test_a_batch_that_crashes_its_worker_is_not_tried_on_the_others(tmp_path: Path):
+    async with serving(risky(tmp_path, instances=3)) as (runner, pool):
+        with pytest.raises(WorkerLostError, match="SIGSEGV"):
+            await ask(runner, 902)
+        await pool.wait_until(lambda now: all(each.state is MemberState.READY for each in now))
+        restarts = sum(status.restarts for status in pool.statuses())
+
+    assert restarts == 1
+
+
+async def test_a_stopped_worker_is_seen_within_two_seconds_and_the_others_go_on(tmp_path: Path):
+    async with serving(risky(tmp_path, instances=2)) as (runner, pool):
+        pid = pool.statuses()[0].pid
+        os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(2):
+            await pool.wait_until(lambda now: now[0].state is not MemberState.READY)
+        answers = [first(await ask(runner, number)) for number in range(10)]
+        await pool.wait_until(is_(MemberState.READY))
+
+    assert answers == list(range(10))
+    assert pool.statuses() == []
+
+
+async def test_a_slow_step_is_shown_as_a_stall_and_ends_well(tmp_path: Path):
+    async with serving(risky(tmp_path)) as (runner, pool), asyncio.TaskGroup() as tasks:
+        slow = tasks.create_task(ask(runner, 907))
+        await pool.wait_until(is_(MemberState.STALLED))
+        (stalled,) = pool.statuses()
+        answer = await slow
+        await pool.wait_until(is_(MemberState.READY))
+        (after,) = pool.statuses()
+
+    assert "a step runs for 1." in stalled.reason
+    assert (first(answer), after.restarts, after.pid) == (907, 0, stalled.pid)
+
+
+async def test_code_that_wants_to_end_the_process_fails_its_request_only(tmp_path: Path):
+    async with serving(risky(tmp_path)) as (runner, pool):
+        with pytest.raises(ExecutionError, match="SystemExit: wanted"):
+            await ask(runner, 906)
+        (status,) = pool.statuses()
+
+    assert status.restarts == 0
+
+
+async def test_a_caller_that_leaves_costs_no_worker(tmp_path: Path):
+    async with serving(risky(tmp_path)) as (runner, pool):
+        (before,) = pool.statuses()
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await ask(runner, 907)
+        answer = await ask(runner, 1)
+        (after,) = pool.statuses()
+
+    assert first(answer) == 1
+    assert (after.pid, after.restarts) == (before.pid, 0)
+
+
+async def test_a_worker_that_dies_too_often_fails_and_requests_are_refused_with_the_reason(tmp_path: Path):
+    async with serving(risky(tmp_path, max_restarts=1)) as (runner, pool):
+        with pytest.raises(WorkerLostError):
+            await ask(runner, 905)
+        with pytest.raises(WorkerLostError):
+            await ask(runner, 905)
+        await pool.wait_until(is_(MemberState.FAILED))
+        with pytest.raises(NoInstanceError, match="no instance works; instance 'i_0' exited with status 3"):
+            pool.check()
+
+    assert not pool.is_available
+
+
+async def test_what_waits_when_the_last_instance_fails_is_answered(tmp_path: Path):
+    async with serving(risky(tmp_path, max_restarts=0)) as (runner, _):
+        outcomes = await asyncio.gather(*(ask(runner, value) for value in (905, 1, 2)), return_exceptions=True)
+
+    assert {type(outcome) for outcome in outcomes} <= {WorkerLostError, NoInstanceError}
+
+
+async def test_a_worker_that_dies_while_it_loads_is_a_load_error_with_the_reason(tmp_path: Path):
+    with pytest.raises(LoadError, match="exited with status 4"):
+        async with serving(risky(tmp_path, source="import os\nos._exit(4)\n")):
+            pass
+
+
+async def test_a_model_that_cannot_be_loaded_is_a_load_error_with_its_own_text(tmp_path: Path):
+    with pytest.raises(LoadError, match="no such luck"):
+        async with serving(risky(tmp_path, source="raise ValueError('no such luck')\n")):
+            pass
+
+
+@pytest.mark.slow
+async def test_twenty_kills_under_load_lose_nothing():
+    report = await soak(kills=20, instances=2, clients=8)
+
+    assert report.kills == 20
+    assert report.answers > 100
+    assert report.wrong == []
+    assert report.lost <= 20  # both workers may die at once
+    assert report.unanswered == 0
+    assert min(report.back_ms) < 2_000
