@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from backends.cpu_split import with_measured_split
+from backends.engine_builds import build_and_renew
 from backends.errors import LoadError, NoInstanceError
 from backends.members import Member, MemberState, MemberStatus, all_or_error, close_all, start_all
 from backends.placing import Machine, Site, place
@@ -65,6 +66,7 @@ class InstancePool:
         self._sites: dict[str, Site] = {}  # by member
         self._tenants: dict[str, SiteTenant] = {}  # by key of the worker process
         self._supervisors: dict[str, SupervisedWorker] = {}  # likewise
+        self._builds: list[asyncio.Task[None]] = []
         self._listener: Listener | None = None
         self._turned: asyncio.Future[None] | None = None  # done when a member changes its state
 
@@ -120,6 +122,8 @@ class InstancePool:
 
     async def aclose(self) -> None:
         """Close all instances; returns when their running batches are done. Safe to call twice."""
+        for build in self._builds:
+            build.cancel()
         members, self._members = self._members, {}
         tenants, self._tenants = self._tenants, {}
         instances = []
@@ -174,11 +178,12 @@ class InstancePool:
             warm_up_rows=self._warm_up_rows(site),
             roster=self,
         )
+        variables = environment(self._spec, site, self._machine.gpus)
         self._tenants[site.process] = tenant
         self._supervisors[site.process] = self._workers.enter(
             site.process,
             tenant,
-            environment(self._spec, site, self._machine.gpus),
+            variables,
             RestartRules(max_restarts=self._spec.execution.max_restarts),
         )
         failure = await tenant.entered
@@ -186,6 +191,8 @@ class InstancePool:
             raise failure
         if failure is not None:
             raise LoadError(f"model '{self._spec.name}' version {self._spec.version}: {failure}") from failure
+        if self._spec.backend == "tensorrt":
+            self._builds.append(self._workers.run_beside(build_and_renew(self._spec, site, tenant, variables)))
 
     def _executed_rows(self, site: Site) -> Sequence[int]:
         is_costly = find_backend(self._spec).has_costly_sizes

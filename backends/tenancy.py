@@ -27,6 +27,9 @@ MALLOC_SETTINGS = {
 }
 
 
+Lanes = Sequence[Sequence[RemoteExecutor]]
+
+
 class Roster(Protocol):
     """Who wants to know which members serve: the pool."""
 
@@ -111,7 +114,8 @@ class SiteTenant:
         self._warm_up_rows = warm_up_rows
         self._roster = roster
         self._is_loading = False
-        self._lanes: Sequence[Sequence[RemoteExecutor]] = ()
+        self._process: WorkerProcess | None = None  # the one that it entered last
+        self._lanes: Lanes = ()
         self.entered: asyncio.Future[BackendError | None] = asyncio.get_running_loop().create_future()
         """Done when its first try to enter has ended; the error is a value, because nobody may wait for it."""
 
@@ -123,25 +127,53 @@ class SiteTenant:
 
     async def enter(self, process: WorkerProcess) -> None:
         """Load, warm up, join. Raises LoadError and WorkerLostError."""
+        self.disconnect()  # of an earlier try in the same process
+        self._process = process
+        self._lanes, instances = await self._load(process)
+        for member, instance in zip(self._members, instances, strict=True):
+            await self._seat(member, instance)
+        self._enter_once(None)
+
+    async def renew(self) -> None:
+        """Load the model once more into the process and let the new instances take over, one after the other.
+
+        For executors that are made differently now, such as when an engine has been built.
+
+        Raises:
+            LoadError: The model cannot be made ready; the old instances stay.
+            WorkerLostError: The process ended meanwhile.
+        """
+        process = self._process
+        if process is None:
+            return
+        lanes, instances = await self._load(process)
+        old_lanes, self._lanes = self._lanes, lanes
+        for member, instance in zip(self._members, instances, strict=True):
+            self._roster.left(member)
+            await member.wait_until_idle()
+            old = member.unseat()
+            if not process.has_ended:  # otherwise it comes back with the next one
+                await self._seat(member, instance)
+            await close_all([instance] if process.has_ended else [] if old is None else [old])
+        _disconnect(old_lanes)
+
+    async def _load(self, process: WorkerProcess) -> tuple[Lanes, Sequence[ThreadInstance]]:
         self._is_loading = True
         try:
-            self.disconnect()  # of an earlier try in the same process
-            self._lanes = lanes = await process.assign(self._spec, self._site.placement)
+            lanes = await process.assign(self._spec, self._site.placement)
             instances = create_instances(self._spec, self._members, lanes, self._clock, self._executed_rows)
             await start_all(instances, self._warm_up_rows)
         finally:
             self._is_loading = False
-        await self._seat(instances)
+        return lanes, instances
 
-    async def _seat(self, instances: Sequence[ThreadInstance]) -> None:
-        for member, instance in zip(self._members, instances, strict=True):
-            await member.wait_until_idle()  # a batch that started under this name may still run elsewhere
-            if member.state is MemberState.CLOSED:
-                await close_all([instance])
-                continue
+    async def _seat(self, member: Member, instance: ThreadInstance) -> None:
+        await member.wait_until_idle()  # a batch that started under this name may still run elsewhere
+        if member.state is MemberState.CLOSED:
+            await close_all([instance])
+        else:
             member.seat(instance)
             self._roster.joined(member)
-        self._enter_once(None)
 
     def refused(self, error: BackendError) -> None:
         """It could not enter."""
@@ -177,10 +209,14 @@ class SiteTenant:
     def disconnect(self) -> None:
         """Free what its executors hold in a process that stays; they are closed."""
         lanes, self._lanes = self._lanes, ()
-        for executors in lanes:
-            for executor in executors:
-                executor.disconnect()
+        _disconnect(lanes)
 
     def _enter_once(self, outcome: BackendError | None) -> None:
         if not self.entered.done():
             self.entered.set_result(outcome)
+
+
+def _disconnect(lanes: Lanes) -> None:
+    for executors in lanes:
+        for executor in executors:
+            executor.disconnect()

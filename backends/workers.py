@@ -6,10 +6,10 @@ ends, tells the tenants, waits as the `RestartBudget` says, and begins again.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from backends.errors import BackendError, LoadError, WorkerLostError
 from backends.process.worker_process import WorkerProcess
@@ -177,6 +177,7 @@ class WorkerHouse:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._workers: dict[str, tuple[SupervisedWorker, asyncio.Task[None]]] = {}
+        self._beside: set[asyncio.Task[None]] = set()
         self._tasks = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -186,7 +187,7 @@ class WorkerHouse:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for _, task in self._workers.values():
+        for task in (*self._beside, *(task for _, task in self._workers.values())):
             task.cancel()
         if not isinstance(error, asyncio.CancelledError):  # the body's own error leaves as it is, not in a group
             kind = error = traceback = None
@@ -203,6 +204,13 @@ class WorkerHouse:
         worker, _ = self._workers[key]
         worker.add(tenant)
         return worker
+
+    def run_beside(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Start a task of the house; whoever started it cancels it, or the end of the house does."""
+        task = self._tasks.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+        return task
 
     async def leave(self, key: str, tenant: Tenant) -> None:
         """A tenant moves out; the worker of the last one ends."""

@@ -1,0 +1,1 @@
+"""TensorRT: plan files, and engines built from ONNX files and kept in a cache."""
