@@ -12,8 +12,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from backends.fake import FakeExecutor
-from backends.ports import Executor, Placement
-from backends.registry import create_executors
+from backends.ports import Executor
 from backends.thread_host import ThreadInstance
 from batching.clock import MonotonicClock
 from models.inference import Array, Tensors
@@ -21,7 +20,7 @@ from models.spec import BatchingSpec, DeviceKind, InstanceGroup, ModelSpec
 from models.tensors import DataType, TensorSpec
 
 POISON = -9_999
-"""The value on which the identity models of `identity_executor` fail."""
+"""The value on which the identity models fail."""
 
 
 def tensor(name: str, data_type: DataType = DataType.INT64, dims: tuple[int, ...] = (2,)) -> TensorSpec:
@@ -83,14 +82,6 @@ def save_lookup(file: Path) -> Path:
     """The identity on 0..999, by looking the numbers up in a table; other numbers make it fail."""
     table = np.arange(1_000, dtype=np.int64)
     return save_onnx(file, [helper.make_node("Gather", ["table", "x"], ["y"])], constants=[("table", table)])
-
-
-def identity_executor(kind: str, directory: Path, spec: ModelSpec) -> Executor:
-    """The same model for each kind of executor: the identity on 0..999, which fails on POISON."""
-    if kind == "fake":
-        return FakeExecutor(spec, fail_on_value=POISON)
-    placed = model(file=save_lookup(directory / "model.onnx"), backend="onnxruntime")
-    return create_executors(placed, Placement())[0][0]
 
 
 class Gate:

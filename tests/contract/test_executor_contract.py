@@ -1,6 +1,6 @@
 """What every executor does, the fake included."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +8,17 @@ import pytest
 
 from backends.errors import ExecutionError
 from backends.ports import Executor
-from tests.backends.builders import POISON, identity_executor, model, payload
+from tests.backends.builders import POISON, model, payload
+from tests.contract.kinds import crossed, executor_in, identity
 
 
-@pytest.fixture(params=["fake", "onnxruntime"])
-def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
-    executor = identity_executor(request.param, tmp_path, model())
-    executor.load()
-    yield executor
-    executor.close()
+@pytest.fixture(params=crossed("here", "worker"))
+async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
+    backend, host = request.param
+    async with executor_in(host, identity(backend, tmp_path, model())) as executor:
+        executor.load()
+        yield executor
+        executor.close()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7])

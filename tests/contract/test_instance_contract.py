@@ -1,7 +1,8 @@
 """What every instance does, whatever executes inside."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,18 @@ import pytest
 from backends.errors import ExecutionError, InstanceClosedError
 from batching.ports import BatchResult, Instance
 from models.inference import Tensors
-from tests.backends.builders import POISON, identity_executor, model, payload, started, thread_names
+from models.spec import ModelSpec
+from tests.backends.builders import POISON, model, payload, thread_names
+from tests.contract.kinds import Running, crossed, identity, instance_in
+
+Start = Callable[[ModelSpec], AbstractAsyncContextManager[Running]]
 
 
-@pytest.fixture(params=["thread-fake", "thread-onnxruntime"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return request.param.removeprefix("thread-")
+@pytest.fixture(params=crossed("here", "worker", "pool"))
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
+    """Makes an instance of the identity for a version."""
+    backend, host = request.param
+    return lambda spec: instance_in(host, identity(backend, tmp_path, spec))
 
 
 def rows_answered(result: BatchResult[Tensors]) -> list[list[int]]:
@@ -26,27 +33,27 @@ async def outcomes(instance: Instance[Tensors, Tensors], batches: Sequence[Seque
 
 
 @pytest.mark.parametrize("sizes", [[1], [3], [1, 1], [2, 1, 4], [1] * 16])
-async def test_each_request_gets_its_own_rows_in_order(kind: str, tmp_path: Path, sizes: list[int]):
+async def test_each_request_gets_its_own_rows_in_order(start: Start, sizes: list[int]):
     numbers = iter(range(100))
     wanted = [[next(numbers) for _ in range(size)] for size in sizes]
-    async with started(model(), identity_executor(kind, tmp_path, model())) as instance:
+    async with start(model()) as (instance, _):
         result = await instance.execute([payload(*rows) for rows in wanted])
 
     assert rows_answered(result) == wanted
     assert result.executed_rows == sum(sizes)
 
 
-async def test_padding_is_executed_and_answered_to_nobody(kind: str, tmp_path: Path):
+async def test_padding_is_executed_and_answered_to_nobody(start: Start):
     spec = model(allowed_rows=(4, 8))
-    async with started(spec, identity_executor(kind, tmp_path, spec)) as instance:
+    async with start(spec) as (instance, _):
         result = await instance.execute([payload(1, 2), payload(3, 4, 5)])
 
     assert result.executed_rows == 8
     assert rows_answered(result) == [[1, 2], [3, 4, 5]]
 
 
-async def test_a_failing_batch_fails_alone(kind: str, tmp_path: Path):
-    async with started(model(), identity_executor(kind, tmp_path, model())) as instance:
+async def test_a_failing_batch_fails_alone(start: Start):
+    async with start(model()) as (instance, _):
         before, failed, after = await outcomes(instance, [[payload(1)], [payload(POISON)], [payload(3)]])
 
     assert isinstance(failed, ExecutionError)
@@ -56,9 +63,9 @@ async def test_a_failing_batch_fails_alone(kind: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("guilty", [0, 5, 31])
-async def test_of_a_batch_only_the_request_that_fails_alone_fails(kind: str, tmp_path: Path, guilty: int):
+async def test_of_a_batch_only_the_request_that_fails_alone_fails(start: Start, guilty: int):
     numbers = [POISON if place == guilty else place for place in range(32)]
-    async with started(model(), identity_executor(kind, tmp_path, model())) as instance:
+    async with start(model()) as (instance, _):
         result = await instance.execute([payload(number) for number in numbers])
 
     failures = [place for place, answer in enumerate(result.results) if isinstance(answer, ExecutionError)]
@@ -67,9 +74,9 @@ async def test_of_a_batch_only_the_request_that_fails_alone_fails(kind: str, tmp
     assert answers == [number for number in numbers if number != POISON]
 
 
-async def test_statistics_add_up(kind: str, tmp_path: Path):
+async def test_statistics_add_up(start: Start):
     spec = model(allowed_rows=(2, 4))
-    async with started(spec, identity_executor(kind, tmp_path, spec)) as instance:
+    async with start(spec) as (instance, _):
         await outcomes(instance, [[payload(1)], [payload(1, 2), payload(3)], [payload(POISON)]])
         statistics = instance.statistics()
 
@@ -79,8 +86,8 @@ async def test_statistics_add_up(kind: str, tmp_path: Path):
     assert (statistics.name, statistics.device) == (instance.name, instance.device)
 
 
-async def test_the_stages_follow_each_other_and_are_the_busy_time(kind: str, tmp_path: Path):
-    async with started(model(), identity_executor(kind, tmp_path, model())) as instance:
+async def test_the_stages_follow_each_other_and_are_the_busy_time(start: Start):
+    async with start(model()) as (instance, _):
         times = (await instance.execute([payload(1), payload(2)])).times
         busy_ns = instance.statistics().busy_ns
 
@@ -89,8 +96,8 @@ async def test_the_stages_follow_each_other_and_are_the_busy_time(kind: str, tmp
 
 
 @pytest.mark.parametrize("turns", range(4))
-async def test_a_caller_that_leaves_does_not_disturb_the_others(kind: str, tmp_path: Path, turns: int):
-    async with started(model(), identity_executor(kind, tmp_path, model())) as instance, asyncio.TaskGroup() as tasks:
+async def test_a_caller_that_leaves_does_not_disturb_the_others(start: Start, turns: int):
+    async with start(model()) as (instance, _), asyncio.TaskGroup() as tasks:
         leaving, *staying = (tasks.create_task(instance.execute([payload(number)])) for number in range(4))
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -100,11 +107,11 @@ async def test_a_caller_that_leaves_does_not_disturb_the_others(kind: str, tmp_p
     assert answers == [[[1]], [[2]], [[3]]]
 
 
-async def test_closing_answers_everything_and_refuses_what_comes_later(kind: str, tmp_path: Path):
-    async with started(model(), identity_executor(kind, tmp_path, model())) as instance, asyncio.TaskGroup() as tasks:
+async def test_closing_answers_everything_and_refuses_what_comes_later(start: Start):
+    async with start(model()) as (instance, aclose), asyncio.TaskGroup() as tasks:
         calls = tasks.create_task(outcomes(instance, [[payload(number)] for number in range(16)]))
         await asyncio.sleep(0)
-        await instance.aclose()
+        await aclose()
         answers = await calls
         with pytest.raises(InstanceClosedError, match="m_0"):
             await instance.execute([payload(1)])
@@ -113,9 +120,9 @@ async def test_closing_answers_everything_and_refuses_what_comes_later(kind: str
     assert all(isinstance(answer, BatchResult | InstanceClosedError) for answer in answers)
 
 
-async def test_no_thread_is_left_after_closing_twice(kind: str, tmp_path: Path):
-    async with started(model(), identity_executor(kind, tmp_path, model())) as instance:
+async def test_no_thread_is_left_after_closing_twice(start: Start):
+    async with start(model()) as (instance, aclose):
         assert instance.name in thread_names()
-        await asyncio.gather(instance.aclose(), instance.aclose())
+        await asyncio.gather(aclose(), aclose())
 
     assert instance.name not in thread_names()
