@@ -106,7 +106,7 @@ def _cached_plan(
         passes = measure(spec, splits(cores), _sizes(spec), make, clock)
     except ExecutionError as error:
         return _default_plan(spec, cores, f"it does not run on made-up input: {error}")
-    plan = _plan(spec, [figure for figures in passes for figure in figures])
+    plan = _plan(spec, cores, [figure for figures in passes for figure in figures])
     how = f"measured in {(clock.now_ns() - started_ns) / SECOND_NS:.1f} s"
     if len({decide(figures).split for figures in passes}) == 1:
         write_plan(file, plan)
@@ -121,7 +121,7 @@ def _sizes(spec: ModelSpec) -> Sequence[int]:
     return sorted({executed[0], max((rows for rows in executed if rows <= _LARGER_ROWS), default=executed[0])})
 
 
-def _plan(spec: ModelSpec, figures: Sequence[Figure]) -> CpuPlan:
+def _plan(spec: ModelSpec, cores: int, figures: Sequence[Figure]) -> CpuPlan:
     best = decide(figures)
     speeds: dict[Split, float] = {}
     for figure in figures:
@@ -131,13 +131,15 @@ def _plan(spec: ModelSpec, figures: Sequence[Figure]) -> CpuPlan:
         for split, rows_per_s in speeds.items()
         if split != best.split
     )
+    untried = [f"{split.instances} x {split.threads}" for split in splits(cores) if split not in speeds]
     return CpuPlan(
         instances=best.split.instances,
         threads=best.split.threads,
         best_rows=best.rows,
         rows_per_s=best.rows_per_s,
         explanation=f"model {spec.name}: {_words(best.split)}: {best.rows_per_s:.0f} rows/s at batch {best.rows}"
-        + "".join(others),
+        + "".join(others)
+        + (f"; no time for {', '.join(untried)}" if untried else ""),
     )
 
 
