@@ -29,7 +29,7 @@ def _arenas(text: str) -> str:
 
 _SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 _DEVICE_ALLOCATOR = "session.use_device_allocator_for_initializers"
-_PARAMETERS = CUDA_PARAMETERS | {
+PARAMETERS = CUDA_PARAMETERS | {
     "intra_op_thread_count": Option(number),
     "inter_op_thread_count": Option(number),
     "execution_mode": Option(numbered("sequential", "parallel")),
@@ -97,9 +97,9 @@ def _given(spec: ModelSpec) -> list[tuple[str, str]]:
     """The parameters that are meant for the engine; a configuration may hold others, for people or programs."""
     given = []
     for name, text in spec.parameters.items():
-        is_meant = name.startswith(_ENGINE_PREFIXES) or difflib.get_close_matches(name, _PARAMETERS, cutoff=0.8)
-        if name in _PARAMETERS or is_meant:
-            given.append(read_option(f"model '{spec.name}': parameter", name, text, _PARAMETERS))
+        is_meant = name.startswith(_ENGINE_PREFIXES) or difflib.get_close_matches(name, PARAMETERS, cutoff=0.8)
+        if name in PARAMETERS or is_meant:
+            given.append(read_option(f"model '{spec.name}': parameter", name, text, PARAMETERS))
         else:
             logger.info("model '%s': parameter '%s' is none of backend 'onnxruntime'", spec.name, name)
     return given

@@ -96,7 +96,7 @@ class TorchParameters:
     inter_op_threads: int = 1
 
 
-_KNOWN = (
+KNOWN = (
     "model_class",
     "torchvision_model",
     "model_arguments",
@@ -152,11 +152,11 @@ class _Reader:
     def check_names(self) -> None:
         """Name what has no effect; a name that is nearly a known one is refused, since it is meant to do something."""
         for name in self._values:
-            if name in _KNOWN:
+            if name in KNOWN:
                 continue
-            near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.8)
+            near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.8)
             if near and name not in _WITHOUT_EFFECT:
-                raise self.error(name, f"unknown, did you mean '{near[0]}'? Known are {', '.join(_KNOWN)}")
+                raise self.error(name, f"unknown, did you mean '{near[0]}'? Known are {', '.join(KNOWN)}")
             reason = _WITHOUT_EFFECT.get(name, "the PyTorch backend does not know it")
             logger.info("%s: parameter '%s' has no effect: %s", self._where, name, reason)
 
