@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from backends.errors import DeviceFaultError, InstanceClosedError, WorkerLostError
+from backends.errors import BackendError, DeviceFaultError, InstanceClosedError, WorkerLostError
 from backends.thread_host import ThreadInstance
 from batching.clock import Clock
 from batching.ports import BatchResult, InstanceStatistics
@@ -40,6 +40,7 @@ class MemberStatus:
         reason: Why it is not ready, in words; empty if it is.
         restarts: How often its worker was replaced.
         pid: Of its worker process; 0 if it lives in this one, or has none now.
+        resident_bytes: Memory of that process; others may live in it, too.
     """
 
     statistics: InstanceStatistics
@@ -48,6 +49,7 @@ class MemberStatus:
     reason: str
     restarts: int
     pid: int
+    resident_bytes: int
 
 
 class Member:
@@ -58,7 +60,7 @@ class Member:
         device: Where it runs.
         clock: Of `since_ns`.
         substitute: Another member that can run a batch now whose worker was lost, or None.
-        fence: Ends the worker process for a reason.
+        on_broken: Told the error that shows that its worker is lost, or must be ended.
         on_turn: Told that the state has changed.
     """
 
@@ -69,14 +71,14 @@ class Member:
         device: str,
         clock: Clock,
         substitute: "Callable[[Member], Member | None]",
-        fence: Callable[[str], None],
+        on_broken: Callable[[BackendError], None],
         on_turn: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
         self._device = device
         self._clock = clock
         self._substitute = substitute
-        self._fence = fence
+        self._on_broken = on_broken
         self._on_turn = on_turn
         self._instance: ThreadInstance | None = None
         self._past = InstanceStatistics(
@@ -140,16 +142,25 @@ class Member:
 
     async def execute_here(self, batch: Sequence[Tensors]) -> BatchResult[Tensors]:
         """Run the payloads in this member's own worker, without a second try."""
-        if self._instance is None:
+        instance = self._instance
+        if instance is None:
             raise InstanceClosedError(f"instance '{self._name}' is {self.state.value}: {self.reason or 'no worker'}")
         self.open_batches += 1
         try:
-            return await self._instance.execute(batch)
-        except DeviceFaultError as error:
-            self._fence(f"its device is broken: {error}")
+            result = await instance.execute(batch)
+        except (WorkerLostError, DeviceFaultError) as error:
+            self._look_at(error, instance)
             raise
         finally:
             self.open_batches -= 1
+        for outcome in result.results:
+            self._look_at(outcome, instance)
+        return result
+
+    def _look_at(self, outcome: object, instance: ThreadInstance) -> None:
+        """Notice a broken worker with its first error, before the scheduler gives it another batch."""
+        if isinstance(outcome, (WorkerLostError, DeviceFaultError)) and instance is self._instance:
+            self._on_broken(outcome)
 
     def statistics(self) -> InstanceStatistics:
         """Counters since the pool was started."""
@@ -157,8 +168,8 @@ class Member:
             return self._past
         return _sum(self._past, self._instance.statistics())
 
-    def status(self, pid: int = 0) -> MemberStatus:
-        """A snapshot."""
+    def status(self, pid: int, resident_bytes: int) -> MemberStatus:
+        """A snapshot, with what is known of its worker process."""
         return MemberStatus(
             statistics=self.statistics(),
             state=self.state,
@@ -166,6 +177,7 @@ class Member:
             reason=self.reason,
             restarts=self.restarts,
             pid=pid,
+            resident_bytes=resident_bytes,
         )
 
     async def wait_until_idle(self) -> None:

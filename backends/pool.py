@@ -6,7 +6,7 @@ from typing import Protocol
 
 from backends.cpu_split import with_measured_split
 from backends.engine_builds import build_and_renew
-from backends.errors import LoadError, NoInstanceError
+from backends.errors import BackendError, DeviceFaultError, LoadError, NoInstanceError
 from backends.members import Member, MemberState, MemberStatus, all_or_error, close_all, start_all
 from backends.placing import Machine, Site, place
 from backends.ports import ExecutorFactory
@@ -14,7 +14,7 @@ from backends.registry import Hosting, create_executors, find_backend
 from backends.sizes import executed_sizes, warm_up_sizes
 from backends.supervision import RestartRules
 from backends.tenancy import SiteTenant, create_instances, environment
-from backends.workers import SupervisedWorker, WorkerHouse
+from backends.workers import SupervisedWorker, WorkerHouse, resident_bytes
 from batching.clock import Clock
 from batching.ports import Instance
 from models.inference import Tensors
@@ -118,7 +118,7 @@ class InstancePool:
 
     def statuses(self) -> Sequence[MemberStatus]:
         """A snapshot of each member, in the order of `instances`."""
-        return [member.status(self._pid(name)) for name, member in self._members.items()]
+        return [member.status(*self._process(name)) for name, member in self._members.items()]
 
     async def aclose(self) -> None:
         """Close all instances; returns when their running batches are done. Safe to call twice."""
@@ -209,7 +209,7 @@ class InstancePool:
             device=site.placement.device,
             clock=self._clock,
             substitute=self._substitute,
-            fence=lambda reason: self._fence(site, reason),
+            on_broken=lambda error: self._on_broken(site, error),
             on_turn=self._on_turn,
         )
 
@@ -228,14 +228,23 @@ class InstancePool:
         ]
         return min(others, key=lambda member: member.open_batches / member.max_in_flight, default=None)
 
-    def _fence(self, site: Site, reason: str) -> None:
+    def _on_broken(self, site: Site, error: BackendError) -> None:
+        """A worker is lost, or has to be: its members get no more batches, though its end is noticed a moment later."""
         supervisor = self._supervisors.get(site.process)
-        if supervisor is not None:
-            supervisor.fence(reason)
+        if supervisor is None:
+            return  # what lives in this process cannot be replaced
+        if isinstance(error, DeviceFaultError):
+            supervisor.fence(f"its device is broken: {error}")
+        for member in map(self._members.get, site.names):
+            if member is not None and member.is_serving:
+                member.turn(MemberState.RESTARTING, str(error))
+                self.left(member)
 
-    def _pid(self, name: str) -> int:
+    def _process(self, name: str) -> tuple[int, int]:
+        """Process id and resident bytes of a member's worker, or zeros."""
         supervisor = self._supervisors.get(self._sites[name].process)
-        return supervisor.pid if supervisor is not None else 0
+        pid = supervisor.pid if supervisor is not None else 0
+        return pid, resident_bytes(pid) if pid else 0
 
     @property
     def _is_hopeless(self) -> bool:

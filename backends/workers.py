@@ -6,8 +6,10 @@ ends, tells the tenants, waits as the `RestartBudget` says, and begins again.
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -169,6 +171,15 @@ class SupervisedWorker:
             logger.error("worker %s %s: too often, it counts as failed; %s", self.name, reason, what_next)
         else:
             logger.warning("worker %s %s; %s", self.name, reason, what_next)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in use now, with what it shares; 0 if it has ended."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * resource.getpagesize()
 
 
 class WorkerHouse:

@@ -79,6 +79,9 @@ INSTANCES: dict[str, _OfInstance] = {
     "shoal_instance_memory_failures": _OfInstance(
         CounterMetricFamily, "Batches for which memory did not suffice", lambda s: s.statistics.memory_failures
     ),
+    "shoal_instance_resident_bytes": _OfInstance(
+        GaugeMetricFamily, "Memory of its worker process, 0 if it lives in the server's", lambda s: s.resident_bytes
+    ),
     "shoal_instance_cap_rows": _OfInstance(
         GaugeMetricFamily, "Rows that it runs at once", lambda s: s.statistics.cap_rows
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.errors import ExecutionError, LoadError, NoInstanceError, WorkerLostError
+from backends.errors import DeviceFaultError, ExecutionError, LoadError, NoInstanceError, WorkerLostError
 from backends.members import MemberState, MemberStatus
 from batching.callers import Answer
 from batching.runner import Runner
@@ -40,6 +40,10 @@ class Model:
             raise SystemExit("wanted")
         elif wish == 907:
             time.sleep(1.5)
+        elif wish == 908:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        elif wish == 909 and len(inputs["x"]) > 2:
+            raise MemoryError
         return {"y": inputs["x"].copy()}
 """
 
@@ -160,6 +164,29 @@ async def test_code_that_wants_to_end_the_process_fails_its_request_only(tmp_pat
         (status,) = pool.statuses()
 
     assert status.restarts == 0
+
+
+async def test_a_broken_device_takes_its_process_with_it_and_a_new_one_serves(tmp_path: Path):
+    async with serving(risky(tmp_path)) as (runner, pool):
+        (before,) = pool.statuses()
+        with pytest.raises(DeviceFaultError, match="illegal memory access"):
+            await ask(runner, 908)
+        answer = await ask(runner, 1)
+        (after,) = pool.statuses()
+
+    assert first(answer) == 1
+    assert after.restarts == 1
+    assert after.pid not in (0, before.pid)
+
+
+async def test_a_batch_that_does_not_fit_is_answered_in_parts_and_lowers_the_cap_that_is_shown(tmp_path: Path):
+    async with serving(risky(tmp_path)) as (runner, pool):
+        answers = await asyncio.gather(*(ask(runner, 909) for _ in range(8)))
+        (status,) = pool.statuses()
+
+    assert [first(answer) for answer in answers] == [909] * 8
+    assert status.statistics.cap_rows == 2
+    assert status.statistics.memory_failures > 0
 
 
 async def test_a_caller_that_leaves_costs_no_worker(tmp_path: Path):
