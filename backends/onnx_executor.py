@@ -5,6 +5,7 @@ threads, and the weights are in memory once. The TensorRT provider runs under a 
 instance has its own.
 """
 
+import contextlib
 import functools
 import logging
 import os
@@ -23,6 +24,7 @@ import onnxruntime
 from backends.blank import blank_inputs, variable_inputs
 from backends.errors import ExecutionError, LoadError
 from backends.faults import classify
+from backends.gpu_setup import PREPARING
 from backends.onnx_libraries import missing_library, preload_libraries
 from backends.onnx_providers import CPU, CUDA, TENSORRT, Provider, choose_providers, engine_cache
 from backends.onnx_session import SharedSession, check_providers, check_signature, clean_text
@@ -200,14 +202,16 @@ def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence
 
 
 def _open_session(spec: ModelSpec, settings: SessionSettings, providers: Sequence[Provider]) -> Any:
+    is_on_gpu = any(provider.name == CUDA for provider in providers)
     try:
         _prepare(providers)
-        session = onnxruntime.InferenceSession(
-            str(spec.file.absolute()),
-            _session_options(settings),
-            providers=[(provider.name, dict(provider.options)) for provider in providers],
-            enable_fallback=0,  # it would print, and run on the CPU
-        )
+        with PREPARING if is_on_gpu else contextlib.nullcontext():
+            session = onnxruntime.InferenceSession(
+                str(spec.file.absolute()),
+                _session_options(settings),
+                providers=[(provider.name, dict(provider.options)) for provider in providers],
+                enable_fallback=0,  # it would print, and run on the CPU
+            )
     except Exception as error:
         missing = [missing_library(_LIBRARIES, provider.name) for provider in providers if provider.name != CPU]
         text = clean_text(" ".join([str(error), *missing]), spec)

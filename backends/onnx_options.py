@@ -28,6 +28,11 @@ def flag(text: str) -> str:
     return "1" if word in {"1", "true"} else "0"
 
 
+def word_flag(text: str) -> str:
+    """``True`` or ``False``: for its TensorRT provider, ONNX Runtime's interface to Python takes no other words."""
+    return "True" if flag(text) == "1" else "False"
+
+
 def number(text: str) -> str:
     """A whole number from 0 up."""
     if not (text.isascii() and text.isdigit()):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backends.errors import LoadError
-from backends.onnx_options import Option, flag, number, one_of, read_options
+from backends.onnx_options import Option, flag, number, one_of, read_options, word_flag
 from backends.onnx_settings import CUDA_PARAMETERS, SessionSettings
 from backends.ports import Placement
 from backends.sizes import executed_sizes
@@ -72,8 +72,8 @@ _TENSORRT_OPTIONS = {
     "precision_mode": Option(one_of("FP32", "FP16", "INT8", "BF16")),
     "max_workspace_size_bytes": Option(number, name="trt_max_workspace_size"),
     "int8_calibration_table_name": Option(name="trt_int8_calibration_table_name"),
-    "int8_use_native_calibration_table": Option(flag, name="trt_int8_use_native_calibration_table"),
-    **{f"trt_{name}": Option(flag) for name in _FLAGS},
+    "int8_use_native_calibration_table": Option(word_flag, name="trt_int8_use_native_calibration_table"),
+    **{f"trt_{name}": Option(word_flag) for name in _FLAGS},
     **{f"trt_{name}": Option(number) for name in _NUMBERS},
     **{f"trt_{name}": Option() for name in _TEXTS},
     "trt_cuda_graph_enable": _GRAPH,
@@ -124,7 +124,7 @@ def choose_providers(
 def engine_cache(providers: Sequence[Provider]) -> Path | None:
     """The directory into which the TensorRT provider writes its engines, if it is one of these and does."""
     for provider in providers:
-        if provider.options.get("trt_engine_cache_enable") == "1":
+        if provider.options.get("trt_engine_cache_enable") == "True":
             return Path(provider.options["trt_engine_cache_path"])
     return None
 
@@ -158,14 +158,14 @@ def _tensorrt_options(spec: ModelSpec, placement: Placement, given: Mapping[str,
     precision = given.get("precision_mode", "FP32")
     options = {
         "device_id": "0",
-        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": cache,
-        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_enable": "True",
         "trt_timing_cache_path": cache,
     }
     options |= {name: text for name, text in given.items() if name != "precision_mode"}
     if precision in _PRECISION_FLAGS:
-        options[_PRECISION_FLAGS[precision]] = "1"
+        options[_PRECISION_FLAGS[precision]] = "True"
     return options if all(name in options for name in _PROFILE) else {**options, **_profile(spec, options)}
 
 

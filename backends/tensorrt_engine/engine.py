@@ -7,7 +7,7 @@ from typing import Any
 
 from backends.errors import ExecutionError, LoadError
 from backends.faults import classify
-from backends.tensorrt_engine.api import Engine, TensorRt
+from backends.tensorrt_engine.api import Context, Engine, Member, TensorRt
 from backends.tensorrt_engine.keys import Machine
 from backends.tensorrt_engine.messages import Library, Messages, explain_refusal
 from models.spec import ModelSpec
@@ -69,12 +69,23 @@ class LoadedEngine:
         tensors: What it takes and gives.
         limits: The batch sizes that it takes.
         messages: Where TensorRT reports errors.
+        strategy: TensorRT's word for contexts whose scratch memory others provide.
     """
 
     engine: Engine
     tensors: Sequence[EngineTensor]
     limits: EngineLimits
     messages: Messages
+    strategy: Member
+
+    def create_context(self) -> Context | None:
+        """A context that needs `scratch_bytes` of memory; None when it cannot be made."""
+        return self.engine.create_execution_context(self.strategy)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Device memory that an execution needs beside inputs and outputs."""
+        return self.engine.device_memory_size_v2
 
 
 class RefusedPlanError(Exception):
@@ -88,9 +99,9 @@ def read_engine(library: Library, plan: bytes, spec: ModelSpec, machine: Machine
         RefusedPlanError: The plan is for another version of TensorRT or another GPU, or damaged.
         LoadError: The engine is not what the version declares, or the GPU has no memory for it, or is broken.
     """
-    api, trtloggerger, messages = library
+    api, trt_logger, messages = library
     api.init_libnvinfer_plugins(None, "")  # layers of the plan may be TensorRT's plugins
-    engine = api.Runtime(trtloggerger).deserialize_cuda_engine(plan)  # which keeps the runtime
+    engine = api.Runtime(trt_logger).deserialize_cuda_engine(plan)  # which keeps the runtime
     where = f"model '{spec.name}' version {spec.version}"
     if engine is None:
         text = messages.take()
@@ -100,7 +111,7 @@ def read_engine(library: Library, plan: bytes, spec: ModelSpec, machine: Machine
     tensors = [_tensor(api, engine, index, where) for index in range(engine.num_io_tensors)]
     _check_signature(spec, tensors, where)
     limits = find_limits(spec, engine, tensors)
-    return LoadedEngine(engine, tensors, limits, messages)
+    return LoadedEngine(engine, tensors, limits, messages, api.ExecutionContextAllocationStrategy.USER_MANAGED)
 
 
 def find_limits(spec: ModelSpec, engine: Engine, tensors: Sequence[EngineTensor]) -> EngineLimits:

@@ -52,7 +52,8 @@ class TensorRtExecutor:
         if self._shared is None:
             raise LoadError(f"{name} is closed, so it cannot be loaded again")
         try:
-            self._lane = DeviceLane(self._device, self._shared.acquire())
+            with self._device.preparing():
+                self._lane = DeviceLane(self._device, self._shared.acquire())
         except LoadError:
             raise
         except Exception as error:
@@ -72,8 +73,9 @@ class TensorRtExecutor:
             names = ", ".join(variable)
             logger.info("%s: no warm-up, inputs have variable dims: %s", version_name(self._spec), names)
             return
-        for rows in sorted({self._fitting(rows) for rows in sizes}, reverse=True):
-            self._warm_up(rows)
+        with self._device.preparing():
+            for rows in sorted({self._fitting(rows) for rows in sizes}, reverse=True):
+                self._warm_up(rows)
 
     def run(self, inputs: Tensors, rows: int) -> Tensors:
         """Compute one dense batch.

@@ -162,7 +162,7 @@ def _read_plan(spec: ModelSpec, plan: Path, store: EngineStore, tools: Tools) ->
     except OSError as error:
         raise LoadError(f"{version_name(spec)}: cannot read '{plan.name}': {error.strerror}") from error
     try:
-        return read_engine(tools.library, content, spec, tools.machine)
+        return _read(spec, content, tools)
     except RefusedPlanError as refusal:
         store.note_refused(digest, str(refusal))
         raise
@@ -173,11 +173,16 @@ def _read_cached(spec: ModelSpec, key: str, store: EngineStore, tools: Tools) ->
     if plan is None:
         return None
     try:
-        return read_engine(tools.library, plan, spec, tools.machine)
+        return _read(spec, plan, tools)
     except RefusedPlanError as refusal:
         logger.warning("%s: the cached engine is dropped: %s", version_name(spec), refusal)
         store.discard(key)
         return None
+
+
+def _read(spec: ModelSpec, plan: bytes, tools: Tools) -> LoadedEngine:
+    with tools.device.preparing():  # it moves weights to the device
+        return read_engine(tools.library, plan, spec, tools.machine)
 
 
 def _build_first(spec: ModelSpec, onnx: Path, placement: Placement, tools: Tools, reason: str) -> LoadedEngine:

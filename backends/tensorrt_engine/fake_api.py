@@ -20,9 +20,13 @@ from backends.tensorrt_engine.fake_models import (
     FakeModel,
     FakeNetworkFlag,
     FakePool,
+    FakeStrategy,
     profile_shape,
     report,
 )
+
+SCRATCH_BYTES = 256
+"""Device memory that each execution needs."""
 
 Execute = Callable[["FakeContext", int], None]
 """Computes: reads and writes the memory at the context's addresses; is given the stream's handle."""
@@ -36,6 +40,7 @@ class FakeContext(real.Context):
         shapes: Of inputs, as set.
         addresses: Of all tensors, as set.
         profile: Index, as set.
+        memory: Address of its scratch memory, as set.
     """
 
     def __init__(self, tensorrt: "FakeTensorRt", model: FakeModel, logger: Any) -> None:
@@ -43,6 +48,7 @@ class FakeContext(real.Context):
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.addresses: dict[str, int] = {}
         self.profile = 0
+        self.memory = 0
         self._tensorrt = tensorrt
         self._logger = logger
 
@@ -70,7 +76,14 @@ class FakeContext(real.Context):
         return True
 
     @override
+    def set_device_memory(self, memory: int, size: int, /) -> None:
+        self.memory = memory if size >= SCRATCH_BYTES else 0
+
+    @override
     def execute_async_v3(self, stream_handle: int, /) -> bool:
+        if not self.memory:
+            report(self._logger, "[executionContext.cpp::enqueue::1] device memory is not set")
+            return False
         if self._tensorrt.failure:
             report(self._logger, self._tensorrt.failure)
             return False
@@ -102,6 +115,11 @@ class FakeEngine(real.Engine):
     def num_optimization_profiles(self) -> int:
         return len(self._model.profiles) or 1
 
+    @property
+    @override
+    def device_memory_size_v2(self) -> int:
+        return SCRATCH_BYTES
+
     @override
     def get_tensor_name(self, index: int, /) -> str:
         return list(self._tensors)[index]
@@ -127,7 +145,7 @@ class FakeEngine(real.Engine):
         return profile_shape(self._model, name, profile_index)
 
     @override
-    def create_execution_context(self) -> FakeContext | None:
+    def create_execution_context(self, strategy: FakeStrategy, /) -> FakeContext | None:
         if self._tensorrt.failure:
             report(self._logger, self._tensorrt.failure)
             return None
@@ -212,6 +230,11 @@ class FakeTensorRt(Workshop, real.TensorRt):
     @override
     def DataType(self) -> type[FakeDataType]:
         return FakeDataType
+
+    @property
+    @override
+    def ExecutionContextAllocationStrategy(self) -> type[FakeStrategy]:
+        return FakeStrategy
 
     @property
     @override

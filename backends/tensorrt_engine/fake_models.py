@@ -44,6 +44,12 @@ class FakeNetworkFlag(enum.IntEnum):
     STRONGLY_TYPED = 1
 
 
+class FakeStrategy(enum.Enum):
+    """ExecutionContextAllocationStrategy."""
+
+    USER_MANAGED = 2
+
+
 class FakePool(enum.Enum):
     """MemoryPoolType."""
 

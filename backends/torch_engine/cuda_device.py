@@ -5,6 +5,7 @@ A worker process sees one GPU, so the device is always ``cuda:0``.
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any, cast
@@ -14,6 +15,7 @@ import torch
 from typing_extensions import override
 
 from backends.errors import LoadError
+from backends.gpu_setup import PREPARING
 from backends.torch_engine.arrays import numpy_type, to_tensor, torch_type
 from backends.torch_engine.device import Buffer, Bytes, Device, Event, Graph, Stream
 from batching.clock import MILLISECOND_NS
@@ -23,7 +25,11 @@ logger = logging.getLogger(__name__)
 
 DEVICE = "cuda:0"
 _PORTABLE = 1  # cudaHostRegisterPortable
-_CAPTURE = threading.Lock()  # PyTorch can record one graph at a time in a process
+_POOL_STREAMS = 32  # of each priority; PyTorch hands them out in turn, whether or not they are in use
+_COPY_PRIORITY = -1  # streams of their own pool, which compute nothing
+# PyTorch records one graph at a time in a process, and fails with an internal error if its cache is emptied meanwhile.
+_CAPTURE = threading.Lock()
+_END_ALLOCATIONS = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")  # newer and older PyTorch
 
 
 class CudaEvent(Event):
@@ -43,10 +49,14 @@ class CudaEvent(Event):
 
 
 class CudaStream(Stream):
-    """A stream of PyTorch's pool."""
+    """A stream of PyTorch's pools.
 
-    def __init__(self) -> None:
-        self.stream: Any = torch.cuda.Stream(device=DEVICE)
+    Args:
+        priority: 0, or below for a higher one.
+    """
+
+    def __init__(self, priority: int = 0) -> None:
+        self.stream: Any = torch.cuda.Stream(device=DEVICE, priority=priority)
 
     @property
     @override
@@ -106,6 +116,11 @@ class CudaBuffer(Buffer):
         return self.tensor.reshape(-1).view(torch.uint8)
 
 
+_streams: "weakref.WeakValueDictionary[int, CudaStream]" = weakref.WeakValueDictionary()  # by handle, those in use
+_streams_lock = threading.Lock()
+_failed: "list[CudaGraph]" = []  # recordings, see `_give_up`
+
+
 class CudaGraph(Graph):
     """Recorded kernels."""
 
@@ -134,7 +149,18 @@ class CudaDevice(Device):
 
     @override
     def stream(self) -> Stream:
-        return CudaStream()
+        with _streams_lock:
+            for _ in range(_POOL_STREAMS):
+                stream = CudaStream()
+                if _streams.setdefault(stream.handle, stream) is stream:
+                    return stream
+        raise LoadError(
+            f"all {_POOL_STREAMS} streams of the GPU are in use, one for each instance; expected fewer instances on it"
+        )
+
+    @override
+    def copy_stream(self) -> Stream:
+        return CudaStream(_COPY_PRIORITY)
 
     @override
     def event(self) -> Event:
@@ -172,17 +198,25 @@ class CudaDevice(Device):
     def capture(self, work: Callable[[], None], stream: Stream, pool: object) -> Graph:
         recorded = CudaGraph()
         cuda_stream = cast("CudaStream", stream).stream
-        # thread_local: what other threads allocate or wait for meanwhile must not spoil the recording.
-        with (
-            _CAPTURE,
-            torch.cuda.graph(recorded.graph, pool=pool, stream=cuda_stream, capture_error_mode="thread_local"),
-        ):
-            work()
+        # `on`, because a recording that fails leaves its stream current. thread_local: what other threads allocate or
+        # wait for meanwhile must not spoil the recording.
+        with _CAPTURE, self.on(stream):
+            try:
+                with torch.cuda.graph(recorded.graph, pool=pool, stream=cuda_stream, capture_error_mode="thread_local"):
+                    work()
+            except BaseException:
+                _give_up(recorded, pool)
+                raise
         return recorded
 
     @override
+    def preparing(self) -> AbstractContextManager[object]:
+        return PREPARING
+
+    @override
     def pin(self, address: int, nbytes: int) -> bool:
-        status = int(torch.cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE))
+        with _CAPTURE:  # the driver may wait for the device
+            status = int(torch.cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE))
         if status:
             logger.warning("page-locking %d bytes failed (CUDA error %d): batches are copied once more", nbytes, status)
             self._forget_error()
@@ -190,17 +224,33 @@ class CudaDevice(Device):
 
     @override
     def unpin(self, address: int) -> None:
-        if int(torch.cuda.cudart().cudaHostUnregister(address)):
+        with _CAPTURE:
+            status = int(torch.cuda.cudart().cudaHostUnregister(address))
+        if status:
             self._forget_error()
 
     @override
     def free_cached(self) -> None:
-        torch.cuda.empty_cache()
+        with _CAPTURE:
+            torch.cuda.empty_cache()
 
     def _forget_error(self) -> None:
         """CUDA keeps the error of a failed call for whoever asks next, which would be an innocent model's kernel."""
         with suppress(RuntimeError):
             torch.zeros(1, device=DEVICE).add_(1)
+
+
+def _give_up(recorded: CudaGraph, pool: object) -> None:
+    """After a recording that failed: PyTorch would take it to go on, and never free memory in this process again.
+
+    `CUDAGraph::capture_end` raises what CUDA reports before it tells the allocator of device memory. This is what it
+    would tell; an error means that it got so far. That of host memory cannot be told, and keeps the graph's address.
+    """
+    end = next(getattr(torch._C, name) for name in _END_ALLOCATIONS if hasattr(torch._C, name))  # noqa: SLF001 - no other way
+    with suppress(RuntimeError):
+        end(torch.cuda.current_device(), pool)
+    recorded.graph.reset()
+    _failed.append(recorded)
 
 
 def _raw(buffer: Buffer) -> torch.Tensor:

@@ -90,7 +90,15 @@ class Device(Protocol):
     """One accelerator. Usable from several threads; which stream is current is each thread's own."""
 
     def stream(self) -> Stream:
-        """A new one, ordered after nothing."""
+        """One that nobody else uses as long as it lives: what others put on it meanwhile would be recorded, too.
+
+        Raises:
+            LoadError: The device has no more of them.
+        """
+        ...
+
+    def copy_stream(self) -> Stream:
+        """One for copies between host and device, which others may use as well."""
         ...
 
     def event(self) -> Event:
@@ -130,7 +138,14 @@ class Device(Protocol):
 
         Run the same work on that stream before, so that nothing is initialised during the recording. Recordings of one
         process exclude each other; other threads may compute meanwhile. All graphs of a pool use one stream.
+
+        Raises:
+            Exception: The work cannot be recorded, above all because it waits for the device. The device is as before.
         """
+        ...
+
+    def preparing(self) -> AbstractContextManager[object]:
+        """Inside, no other thread of the process is inside: for warm-ups, see `backends.gpu_setup`."""
         ...
 
     def pin(self, address: int, nbytes: int) -> bool:

@@ -144,6 +144,12 @@ class CudaTorchExecutor(TorchExecutor):
         super().load()
 
     @override
+    def warm_up(self, sizes: Sequence[int]) -> None:
+        """Likewise, one model of the process after the other. Raises LoadError."""
+        with self._shared_device.acquire().preparing():
+            super().warm_up(sizes)
+
+    @override
     def close(self) -> None:
         """Likewise; memory that was page-locked for the lane is unlocked."""
         super().close()
@@ -193,7 +199,8 @@ def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence
     def open_network() -> Network:
         loaded = load_module(spec, parameters, device_name, trust_pickles=placement.trust_pickles)
         if placement.is_gpu:
-            torch.cuda.synchronize()  # weights move on another stream than batches
+            # Weights move on another stream than batches. To wait for the whole device would spoil a recording.
+            torch.cuda.current_stream().synchronize()
         return Network(spec, parameters, loaded, "cuda" if placement.is_gpu else "cpu")
 
     network = Shared(open_network)

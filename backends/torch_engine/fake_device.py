@@ -184,6 +184,7 @@ class FakeDevice(Device):
         self.copied_from: list[int] = []
         self.allocations: list[int] = []
         self._current = threading.local()
+        self._preparing = threading.RLock()
         self._page_locked: dict[int, int] = {}
         self._host_memory: list[Bytes] = []  # never freed: an address means the same memory for good
 
@@ -191,6 +192,10 @@ class FakeDevice(Device):
     def stream(self) -> FakeStream:
         self.streams.append(FakeStream(self, len(self.streams) + 1))
         return self.streams[-1]
+
+    @override
+    def copy_stream(self) -> FakeStream:
+        return self.stream()
 
     @override
     def event(self) -> FakeEvent:
@@ -237,6 +242,10 @@ class FakeDevice(Device):
         with self._on(recorded.append):
             work()
         return FakeGraph(self, recorded)
+
+    @override
+    def preparing(self) -> AbstractContextManager[object]:
+        return self._preparing
 
     @override
     def pin(self, address: int, nbytes: int) -> bool:

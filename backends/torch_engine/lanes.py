@@ -44,6 +44,10 @@ class Program(Protocol):
         """
         ...
 
+    def for_recording(self) -> "Program":
+        """The model to record one graph of. Batches that other programs compute do not change what it replays."""
+        ...
+
 
 class StageTimes(NamedTuple):
     """Device time of the stages of a batch; with those of the host that it had to wait for between two copies."""
@@ -78,6 +82,7 @@ class Reused(Generic[Memory]):
 
 
 class _Recorded(NamedTuple):
+    program: Program  # what it holds is in the graph
     graph: Graph
     inputs: Buffers
     outputs: Buffers
@@ -128,25 +133,33 @@ class DeviceInstance:
         with self._lock:
             if _key(inputs) in self._graphs:
                 return
-            fixed = {
-                name: _like(buffer, self._graph_inputs.get(name, buffer.nbytes)) for name, buffer in inputs.items()
-            }
-            with self._device.on(self._stream):
-                for name, buffer in inputs.items():
-                    self._device.copy(fixed[name], buffer)
-                for _ in range(_RUNS_BEFORE_RECORDING):
-                    self._program.compute(fixed, self._stream)
-            self._stream.synchronize()
+            program = self._program.for_recording()
+            try:
+                fixed = self._run_fixed(program, inputs)
+            finally:
+                self._stream.synchronize()
             self._graph_pool = self._graph_pool or self._device.graph_pool()
             outputs: dict[str, Buffer] = {}
             graph = self._device.capture(
-                lambda: outputs.update(self._program.compute(fixed, self._stream)), self._stream, self._graph_pool
+                lambda: outputs.update(program.compute(fixed, self._stream)), self._stream, self._graph_pool
             )
-            self._graphs[_key(inputs)] = _Recorded(graph, fixed, outputs)
+            self._graphs[_key(inputs)] = _Recorded(program, graph, fixed, outputs)
 
     def synchronize(self) -> None:
         """Wait for everything on the stream."""
         self._stream.synchronize()
+
+    def _run_fixed(self, program: Program, inputs: Buffers) -> Buffers:
+        """Run what is to be recorded; returns its inputs, in memory that stays."""
+        with self._device.on(self._stream):
+            fixed = {
+                name: _like(buffer, self._graph_inputs.get(name, buffer.nbytes)) for name, buffer in inputs.items()
+            }
+            for name, buffer in inputs.items():
+                self._device.copy(fixed[name], buffer)
+            for _ in range(_RUNS_BEFORE_RECORDING):
+                program.compute(fixed, self._stream)
+        return fixed
 
     def _replay(self, recorded: _Recorded, inputs: Buffers, own: Reused[Buffer]) -> Buffers:
         for name, buffer in inputs.items():
@@ -169,7 +182,7 @@ class DeviceLane:
     def __init__(self, device: Device, instance: DeviceInstance) -> None:
         self._device = device
         self._instance = instance
-        self._stream = device.stream()
+        self._stream = device.copy_stream()
         self._marks = _Marks(device)
         self._host_inputs: Reused[Bytes] = Reused(device.host_memory)
         self._host_outputs: Reused[Bytes] = Reused(device.host_memory)

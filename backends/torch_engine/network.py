@@ -98,7 +98,9 @@ class Network:
         with contextlib.ExitStack() as modes:
             modes.enter_context(gradients)
             if autocast_type is not None:
-                modes.enter_context(torch.autocast(self._device_type, dtype=autocast_type))
+                # One cache serves all threads, so that it would hand out weights that another stream, or a graph that
+                # is only recorded, has not cast yet.
+                modes.enter_context(torch.autocast(self._device_type, dtype=autocast_type, cache_enabled=False))
             if is_unoptimized:
                 modes.enter_context(torch.jit.optimized_execution(False))
             yield
@@ -153,6 +155,10 @@ class CudaProgram:
             name: CudaBuffer(tensor.contiguous()) for name, tensor in self._network.run(tensors).items()
         }
         return outputs
+
+    def for_recording(self) -> "CudaProgram":
+        """Itself: a network has no state."""
+        return self
 
 
 def _shapes(tensors: Mapping[str, Any]) -> object:

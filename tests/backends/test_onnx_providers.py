@@ -93,9 +93,9 @@ def test_options_of_cuda_come_from_the_accelerator_then_from_the_parameters_then
 def test_tensorrt_keeps_its_engines_and_builds_them_for_all_sizes_before_the_first_run():
     assert options(TENSORRT, accelerator("tensorrt"), max_batch_rows=48) == {
         "device_id": "0",
-        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": "cache/onnxruntime-tensorrt/m/1",
-        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_enable": "True",
         "trt_timing_cache_path": "cache/onnxruntime-tensorrt/m/1",
         "trt_profile_min_shapes": "image:1x3x224x224",
         "trt_profile_opt_shapes": "image:48x3x224x224",
@@ -119,15 +119,15 @@ def test_a_model_without_batch_dimension_has_one_shape():
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
-        pytest.param({"precision_mode": "FP16"}, {"trt_fp16_enable": "1"}, id="half"),
-        pytest.param({"precision_mode": "BF16"}, {"trt_bf16_enable": "1"}, id="bfloat"),
-        pytest.param({"precision_mode": "INT8"}, {"trt_int8_enable": "1"}, id="quantised"),
+        pytest.param({"precision_mode": "FP16"}, {"trt_fp16_enable": "True"}, id="half"),
+        pytest.param({"precision_mode": "BF16"}, {"trt_bf16_enable": "True"}, id="bfloat"),
+        pytest.param({"precision_mode": "INT8"}, {"trt_int8_enable": "True"}, id="quantised"),
         pytest.param({"precision_mode": "FP32"}, {}, id="single"),
         pytest.param(
             {"max_workspace_size_bytes": "1073741824"}, {"trt_max_workspace_size": "1073741824"}, id="workspace"
         ),
         pytest.param({"trt_engine_cache_path": "engines"}, {"trt_engine_cache_path": "engines"}, id="cache"),
-        pytest.param({"trt_engine_cache_enable": "false"}, {"trt_engine_cache_enable": "0"}, id="no cache"),
+        pytest.param({"trt_engine_cache_enable": "false"}, {"trt_engine_cache_enable": "False"}, id="no cache"),
         pytest.param({"trt_builder_optimization_level": "5"}, {"trt_builder_optimization_level": "5"}, id="level"),
         pytest.param({"trt_auxiliary_streams": "-1"}, {"trt_auxiliary_streams": "-1"}, id="streams"),
         pytest.param(

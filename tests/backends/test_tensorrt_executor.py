@@ -156,6 +156,18 @@ def test_graphs_of_all_warmed_sizes_answer_as_the_engine_does(tmp_path: Path) ->
     assert device.replays == 4
 
 
+def test_every_graph_has_a_context_of_its_own_and_all_share_their_scratch_memory(tmp_path: Path) -> None:
+    api, device = FakeTensorRt(), FakeDevice()
+    spec = version(saved(tmp_path, plan=plan()), allowed_rows=(1, 4, 8), graphs=True)
+    executor = lane(spec, tmp_path, tools(api, device=device))
+    executor.warm_up((1, 4, 8))
+
+    answer(executor, rows(1, 2))  # a size without a graph
+
+    assert [context.shapes["x"] for context in api.contexts] == [(2, 2), (8, 2), (4, 2), (1, 2)]
+    assert len({context.memory for context in api.contexts}) == 1
+
+
 def test_sizes_that_the_engine_does_not_take_are_warmed_up_as_it_takes_them(tmp_path: Path) -> None:
     api = FakeTensorRt()
     executor = lane(version(saved(tmp_path, plan=plan(least=2, most=4))), tmp_path, tools(api))

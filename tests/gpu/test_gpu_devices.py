@@ -5,11 +5,11 @@ import logging
 import pytest
 
 from backends.devices import GpuMonitor, driver_version, gpus
-from backends.nvml import load_nvml
 from batching.clock import MonotonicClock
 from batching.virtual_time import VirtualClock
-from tests.gpu.requirements import require_gpu
+from tests.gpu.requirements import require_gpu, require_nvml
 
+require_nvml()
 require_gpu()
 logger = logging.getLogger(__name__)
 pytestmark = pytest.mark.gpu
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.gpu
 def test_the_gpus_are_those_that_cuda_sees() -> None:
     import torch
 
-    assert load_nvml() is not None, "nvidia-ml-py is not installed (make setup-gpu)"
     assert len(gpus()) == torch.cuda.device_count()
     assert gpus()[0].name == torch.cuda.get_device_name(0)
     assert gpus()[0].compute_capability == torch.cuda.get_device_capability(0)
