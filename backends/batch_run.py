@@ -9,7 +9,7 @@
 import logging
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,42 +18,41 @@ from backends.gather import Allocate, dense, gather, padded_rows, rows_of, scatt
 from backends.memory_cap import MemoryCap
 from backends.ports import Executor, StagingExecutor
 from batching.clock import Clock
-from batching.ports import BatchTimes
+from batching.ports import BatchResult, BatchTimes
 from models.inference import Tensors
 from models.spec import ModelSpec
 
 logger = logging.getLogger(__name__)
 
 _HOPELESS_TRIES = 7
+_OF_ALL = (OutOfMemoryError, DeviceFaultError, WrongRowsError)
+"""Errors that are no single request's fault, or have been dealt with."""
 
 Outcome = Tensors | ExecutionError
 """The answer to one request of a batch: an error is a value here."""
 
 
-@dataclass(slots=True)
-class BatchRun:
-    """What came of a batch.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRun(BatchResult[Tensors]):
+    """What came of a batch: of one that was run in parts, all but the first gathering is computing.
 
     Attributes:
-        results: For each request, in order.
-        times: Of the stages. Of a batch that was run in parts, all but the first gathering is computing.
-        rows: Rows of the requests.
-        executed_rows: Rows that the executor was given at first, padding included.
+        rows: Rows of the requests. `executed_rows` is what the executor was given at first.
+        errors: How many of the results are errors.
     """
 
-    results: list[Outcome]
-    times: BatchTimes
     rows: int
-    executed_rows: int
+    errors: int
 
 
 @dataclass(slots=True)
 class _Progress:
     """Notes of one batch while it is run."""
 
-    times: list[int] = field(default_factory=list)
+    gathered_ns: int = 0
+    computed_ns: int = 0
     executed_rows: int = 0
-    failures: int = 0
+    tries: int = 0
     successes: int = 0
 
 
@@ -90,10 +89,12 @@ class BatchRunner:
         progress = _Progress()
         results = self._try(payloads, rows_per_payload, progress)
         ended_ns = self._clock.now_ns()
-        gathered_ns, *_, computed_ns = progress.times or (ended_ns, ended_ns)
-        times = BatchTimes(started_ns=started_ns, gathered_ns=gathered_ns, computed_ns=computed_ns, ended_ns=ended_ns)
+        times = BatchTimes(started_ns, progress.gathered_ns or ended_ns, progress.computed_ns or ended_ns, ended_ns)
         rows = sum(rows_per_payload)
-        return BatchRun(results, times, rows, max(rows, progress.executed_rows))
+        is_well = progress.tries == progress.successes == 1  # nearly always: then the results need not be looked at
+        errors = 0 if is_well else sum(isinstance(result, ExecutionError) for result in results)
+        executed_rows = max(rows, progress.executed_rows)
+        return BatchRun(results=results, times=times, executed_rows=executed_rows, rows=rows, errors=errors)
 
     def _rows_per_payload(self, payloads: Sequence[Tensors]) -> list[int]:
         if self._spec.has_batch_dimension:
@@ -102,40 +103,51 @@ class BatchRunner:
             raise ExecutionError(f"a model without batch dimension runs 1 request, found {len(payloads)}")
         return [1]
 
-    def _try(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> list[Outcome]:
-        """Breadth first, so that a batch whose halves and quarters all fail is given up early."""
-        results: list[Outcome | None] = [None] * len(payloads)
-        waiting = [(0, len(payloads))]
+    def _try(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> Sequence[Outcome]:
+        try:
+            return self._fit(payloads, rows, progress)
+        except _OF_ALL as error:
+            return [error] * len(payloads)
+        except ExecutionError as error:
+            return self._find_guilty(payloads, rows, progress, error)
+
+    def _find_guilty(
+        self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress, error: ExecutionError
+    ) -> Sequence[Outcome]:
+        """Breadth first, so that a batch whose halves and quarters all fail is given up early.
+
+        Each result is the error of the smallest part that the request was in, unless that part succeeded.
+        """
+        results: list[Outcome] = [error] * len(payloads)
+        waiting = _split(0, len(payloads))
+        failures = 1
         for first, last in waiting:  # grows while it is walked
             try:
                 results[first:last] = self._fit(payloads[first:last], rows[first:last], progress)
-            except (OutOfMemoryError, DeviceFaultError, WrongRowsError) as error:
-                results[first:last] = [error] * (last - first)
-            except ExecutionError as error:
-                progress.failures += 1
-                is_hopeless = not progress.successes and progress.failures >= _HOPELESS_TRIES
-                if last - first == 1 or is_hopeless:
-                    results[first:last] = [error] * (last - first)
-                    if is_hopeless:
-                        return [error if result is None else result for result in results]
-                else:
-                    middle = (first + last) // 2
-                    waiting += [(first, middle), (middle, last)]
-        return [result for result in results if result is not None]
+            except ExecutionError as error_of_part:
+                results[first:last] = [error_of_part] * (last - first)
+                if isinstance(error_of_part, _OF_ALL):
+                    continue
+                failures += 1
+                if not progress.successes and failures >= _HOPELESS_TRIES:
+                    break
+                waiting += _split(first, last)
+        return results
 
-    def _fit(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> list[Outcome]:
+    def _fit(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> Sequence[Outcome]:
         """Run them, in halves if there is not enough memory for all at once."""
-        halves = _halves(payloads, rows) if sum(rows) > self._cap.allowed_rows(self._clock.now_ns()) else None
+        is_too_large = sum(rows) > self._cap.rows and sum(rows) > self._cap.allowed_rows(self._clock.now_ns())
+        halves = _halves(payloads, rows) if is_too_large else None
         if halves is None:
             try:
-                return list(self._run_once(payloads, rows, progress))
+                return self._run_once(payloads, rows, progress)
             except OutOfMemoryError:
                 self._lower_cap(sum(rows))
                 halves = _halves(payloads, rows)
                 if halves is None:
                     raise
         (left, left_rows), (right, right_rows) = halves
-        outcomes: list[list[Outcome]] = []
+        outcomes: list[Sequence[Outcome]] = []
         for part, part_rows in ((left, left_rows), (right, right_rows)):
             try:
                 outcomes.append(self._fit(part, part_rows, progress))
@@ -144,7 +156,7 @@ class BatchRunner:
         return _merged(outcomes[0], outcomes[1], is_cut=len(left) + len(right) > len(payloads))
 
     def _lower_cap(self, rows: int) -> None:
-        executed_rows = self._executed(rows) if self._spec.has_batch_dimension else 1
+        executed_rows = padded_rows(rows, self._allowed_rows) if self._spec.has_batch_dimension else 1
         if self._cap.too_large(executed_rows, self._clock.now_ns()):
             logger.warning(
                 "model '%s' version %d: not enough memory for %d rows, larger batches run in parts of %d for now",
@@ -158,10 +170,12 @@ class BatchRunner:
         if not self._spec.has_batch_dimension:
             inputs, executed_rows = dense(payloads[0]), 1
         else:
-            executed_rows = self._executed(sum(rows))
+            executed_rows = padded_rows(sum(rows), self._allowed_rows)
             inputs = gather(payloads, rows, executed_rows, self._allocate)
-        progress.executed_rows = progress.executed_rows or executed_rows
-        progress.times.append(self._clock.now_ns())
+        if not progress.tries:
+            progress.executed_rows = executed_rows
+            progress.gathered_ns = self._clock.now_ns()
+        progress.tries += 1
         try:
             outputs = self._executor.run(inputs, executed_rows)
         except BackendError:
@@ -170,18 +184,21 @@ class BatchRunner:
             # SystemExit from model code too: it ends neither the thread nor the callers' waiting.
             raise ExecutionError(describe(error)) from error
         finally:
-            progress.times.append(self._clock.now_ns())
+            progress.computed_ns = self._clock.now_ns()
         results = scatter(outputs, rows, executed_rows) if self._spec.has_batch_dimension else [outputs]
         progress.successes += 1
         return results
-
-    def _executed(self, rows: int) -> int:
-        return padded_rows(rows, self._allowed_rows)
 
 
 def describe(error: BaseException) -> str:
     """The error's type and text; model code may raise errors that cannot even be printed with `str`."""
     return "".join(traceback.format_exception_only(error)).strip()
+
+
+def _split(first: int, last: int) -> list[tuple[int, int]]:
+    """The two halves of a range, or nothing if it is one request."""
+    middle = (first + last) // 2
+    return [(first, middle), (middle, last)] if last - first > 1 else []
 
 
 def _halves(
@@ -203,10 +220,10 @@ def _halves(
     return left, right
 
 
-def _merged(left: list[Outcome], right: list[Outcome], *, is_cut: bool) -> list[Outcome]:
+def _merged(left: Sequence[Outcome], right: Sequence[Outcome], *, is_cut: bool) -> Sequence[Outcome]:
     """The results of both halves; a request that was cut gets its parts joined, or the error of one of them."""
     if not is_cut:
-        return left + right
+        return [*left, *right]
     first, second = left[-1], right[0]
     joined: Outcome
     if isinstance(first, ExecutionError):

@@ -147,8 +147,8 @@ class ThreadInstance:
         self._jobs.put(job)
         answer = await job.reply
         if isinstance(answer, BatchRun):
-            if not all(isinstance(result, ExecutionError) for result in answer.results):
-                return BatchResult(results=answer.results, times=answer.times, executed_rows=answer.executed_rows)
+            if answer.errors < len(answer.results):
+                return answer
             answer = next(result for result in answer.results if isinstance(result, ExecutionError))
         try:
             raise answer
@@ -198,8 +198,7 @@ class ThreadInstance:
         if isinstance(answer, BatchRun):
             self._rows += answer.rows
             self._padding_rows += answer.executed_rows - answer.rows
-        if isinstance(answer, BackendError) or any(isinstance(result, ExecutionError) for result in answer.results):
-            self._failed_executions += 1
+        self._failed_executions += isinstance(answer, BackendError) or answer.errors > 0
         _settle(job.reply, answer)
 
     def _ended(self) -> None:

@@ -41,13 +41,18 @@ class Channel(Generic[Sent, Received]):
         self._socket = end
         self._sent = sent
         self._received = received
+        self._last_sent: Sent | None = None
+        self._last_sent_data = b""
         self._last_data = b""
         self._last_message: Received  # of the last data, once there are any
 
     def send(self, message: Sent) -> None:
         """Say something. Raises OSError where nobody listens any more."""
-        data = self._sent.dump_json(message)
-        self._socket.sendall(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
+        if message != self._last_sent:  # batches of the same size are told in the same words, and written once
+            data = self._sent.dump_json(message)
+            self._last_sent_data = len(data).to_bytes(_LENGTH_BYTES, "little") + data
+            self._last_sent = message
+        self._socket.sendall(self._last_sent_data)
 
     def receive(self) -> Received:
         """Wait for the next message.
@@ -67,7 +72,7 @@ class Channel(Generic[Sent, Received]):
             data += self._some(end - len(data))
         if len(data) > end:
             raise ProtocolError(f"found {len(data) - end} bytes behind a message, expected none before its reply")
-        if data != self._last_data:  # batches of the same size are told in the same words, and parsed once
+        if data != self._last_data:  # likewise parsed once
             self._last_message = _parsed(self._received, data[_LENGTH_BYTES:])
             self._last_data = data
         return self._last_message

@@ -28,7 +28,8 @@ from backends.process.messages import (
     Run,
     WarmUp,
 )
-from backends.process.slots import ProtocolError, Region, SlotWriter, declared_bytes, read_tensors
+from backends.process.slot_reader import SlotReader
+from backends.process.slots import ProtocolError, Region, SlotWriter, declared_bytes
 from models.inference import Array, Tensors
 from models.spec import ModelSpec
 
@@ -56,6 +57,7 @@ class RemoteExecutor:
         self._inputs = Region(fds.inputs)
         self._outputs = Region(fds.outputs)
         self._writer = SlotWriter(self._inputs)
+        self._reader = SlotReader(self._outputs)
         self._process = process
         self._in_use = threading.Lock()
         self._is_disconnected = False
@@ -129,8 +131,8 @@ class RemoteExecutor:
         if self._in_use.acquire(blocking=False):
             try:
                 self._channel.close()
-                self._inputs.close()
-                self._outputs.close()
+                self._writer.close()
+                self._reader.close()
             finally:
                 self._in_use.release()
 
@@ -153,7 +155,7 @@ class RemoteExecutor:
     def _answer(self, reply: Done) -> Tensors:
         try:
             self._outputs.follow(reply.capacity_bytes)
-            tensors = read_tensors(self._outputs, reply.tensors)
+            tensors = self._reader.read(reply.tensors)
         except ProtocolError as error:
             raise self._broken(error) from error
         return {name: array if array.dtype.hasobject else array.copy() for name, array in tensors.items()}

@@ -22,7 +22,8 @@ from backends.process.messages import (
     WarmUp,
 )
 from backends.process.pinning import PinnedRegion
-from backends.process.slots import Region, SlotWriter, declared_bytes, read_tensors
+from backends.process.slot_reader import SlotReader
+from backends.process.slots import Region, SlotWriter, declared_bytes
 from batching.clock import Clock
 from models.spec import ModelSpec
 
@@ -56,6 +57,7 @@ class WorkerLane:
         self._inputs = Region(fds.inputs)
         self._pinned = PinnedRegion(self._inputs, executor)
         self._outputs = Region(fds.outputs)
+        self._reader = SlotReader(self._inputs)
         self._writer = SlotWriter(self._outputs)
         self._clock = clock
         self._show_busy = show_busy
@@ -115,7 +117,7 @@ class WorkerLane:
 
     def _run(self, request: Run) -> Done:
         self._pinned.follow(request.capacity_bytes)
-        outputs = self._executor.run(read_tensors(self._inputs, request.tensors), request.rows)
+        outputs = self._executor.run(self._reader.read(request.tensors), request.rows)
         places = self._writer.write(outputs)
         return Done(self._outputs.capacity_bytes, places)
 
@@ -126,5 +128,5 @@ class WorkerLane:
         except BaseException:
             logger.exception("model '%s': the executor could not be closed", self._spec.name)
         self._channel.close()
-        self._inputs.close()
-        self._outputs.close()
+        self._reader.close()
+        self._writer.close()
