@@ -54,6 +54,7 @@ class _Progress:
     executed_rows: int = 0
     tries: int = 0
     successes: int = 0
+    is_well: bool = False
 
 
 class BatchRunner:
@@ -91,8 +92,8 @@ class BatchRunner:
         ended_ns = self._clock.now_ns()
         times = BatchTimes(started_ns, progress.gathered_ns or ended_ns, progress.computed_ns or ended_ns, ended_ns)
         rows = sum(rows_per_payload)
-        is_well = progress.tries == progress.successes == 1  # nearly always: then the results need not be looked at
-        errors = 0 if is_well else sum(isinstance(result, ExecutionError) for result in results)
+        # Nearly always all is well at the first try: then the results need not be looked at.
+        errors = 0 if progress.is_well else sum(isinstance(result, ExecutionError) for result in results)
         executed_rows = max(rows, progress.executed_rows)
         return BatchRun(results=results, times=times, executed_rows=executed_rows, rows=rows, errors=errors)
 
@@ -105,11 +106,13 @@ class BatchRunner:
 
     def _try(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> Sequence[Outcome]:
         try:
-            return self._fit(payloads, rows, progress)
+            results = self._fit(payloads, rows, progress)
         except _OF_ALL as error:
             return [error] * len(payloads)
         except ExecutionError as error:
             return self._find_guilty(payloads, rows, progress, error)
+        progress.is_well = progress.tries == 1
+        return results
 
     def _find_guilty(
         self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress, error: ExecutionError
@@ -142,8 +145,8 @@ class BatchRunner:
             try:
                 return self._run_once(payloads, rows, progress)
             except OutOfMemoryError:
-                self._lower_cap(sum(rows))
-                halves = _halves(payloads, rows)
+                can_be_smaller = self._lower_cap(sum(rows))
+                halves = _halves(payloads, rows) if can_be_smaller else None
                 if halves is None:
                     raise
         (left, left_rows), (right, right_rows) = halves
@@ -155,7 +158,8 @@ class BatchRunner:
                 outcomes.append([error] * len(part))
         return _merged(outcomes[0], outcomes[1], is_cut=len(left) + len(right) > len(payloads))
 
-    def _lower_cap(self, rows: int) -> None:
+    def _lower_cap(self, rows: int) -> bool:
+        """Note that so many did not fit; returns whether fewer can be executed."""
         executed_rows = padded_rows(rows, self._allowed_rows) if self._spec.has_batch_dimension else 1
         if self._cap.too_large(executed_rows, self._clock.now_ns()):
             logger.warning(
@@ -165,6 +169,7 @@ class BatchRunner:
                 executed_rows,
                 self._cap.rows,
             )
+        return self._cap.next_smaller(executed_rows) > 0
 
     def _run_once(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> Sequence[Tensors]:
         if not self._spec.has_batch_dimension:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from backends.cpu_plan import choose_plan, is_open
+from backends.errors import LoadError
 from backends.placing import Machine, Site, place
 from backends.ports import Executor, ExecutorFactory, Placement
 from backends.process.worker_process import WorkerProcess
@@ -38,9 +39,14 @@ async def with_measured_split(
             split = replace(placement, instances=instances, cores=instances * threads)
             return [lanes[0] for lanes in make(split)]
 
-        plan = await asyncio.to_thread(
-            choose_plan, spec, cores=placement.cores, cache_dir=placement.cache_dir, make=executors, clock=clock
-        )
+        try:
+            async with asyncio.timeout(spec.execution.load_timeout_s):
+                plan = await asyncio.to_thread(
+                    choose_plan, spec, cores=placement.cores, cache_dir=placement.cache_dir, make=executors, clock=clock
+                )
+        except TimeoutError:
+            limit_s = spec.execution.load_timeout_s
+            raise LoadError(f"model '{spec.name}': measuring it took longer than {limit_s:g} s") from None
     (group,) = spec.instance_groups
     measured = replace(spec, instance_groups=(replace(group, count=plan.instances),))
     defaults = replace(machine.defaults, cores=plan.instances * plan.threads)

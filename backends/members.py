@@ -40,7 +40,6 @@ class MemberStatus:
         reason: Why it is not ready, in words; empty if it is.
         restarts: How often its worker was replaced.
         pid: Of its worker process; 0 if it lives in this one, or has none now.
-        resident_bytes: Memory of that process; others may live in it, too.
     """
 
     statistics: InstanceStatistics
@@ -49,7 +48,6 @@ class MemberStatus:
     reason: str
     restarts: int
     pid: int
-    resident_bytes: int
 
 
 class Member:
@@ -81,12 +79,10 @@ class Member:
         self._on_broken = on_broken
         self._on_turn = on_turn
         self._instance: ThreadInstance | None = None
+        self._leaving: list[ThreadInstance] = []  # taken away, and not at their end
         self._past = InstanceStatistics(
             name=name, device=device, executions=0, failed_executions=0, rows=0, padding_rows=0, busy_ns=0
         )
-        self._given = 0  # batches that the scheduler gave it, wherever they run
-        self._idle = asyncio.Event()
-        self._idle.set()
         self.open_batches = 0
         self.state = MemberState.STARTING
         self.since_ns = clock.now_ns()
@@ -120,19 +116,9 @@ class Member:
             ExecutionError: The whole batch failed.
             WorkerLostError: The worker was lost, and there is no other member, or its worker was lost too.
         """
-        self._given += 1
-        self._idle.clear()
-        try:
-            return await self._execute(batch)
-        finally:
-            self._given -= 1
-            if not self._given:
-                self._idle.set()
-
-    async def _execute(self, batch: Sequence[Tensors]) -> BatchResult[Tensors]:
         try:
             return await self.execute_here(batch)
-        except (WorkerLostError, DeviceFaultError, InstanceClosedError) as error:
+        except (WorkerLostError, InstanceClosedError) as error:
             is_guilty = isinstance(error, WorkerLostError) and error.blames_batch
             other = None if is_guilty or self.state is MemberState.CLOSED else self._substitute(self)
             if other is None:
@@ -164,12 +150,14 @@ class Member:
 
     def statistics(self) -> InstanceStatistics:
         """Counters since the pool was started."""
-        if self._instance is None:
-            return self._past
-        return _sum(self._past, self._instance.statistics())
+        self._fold()
+        total = self._past
+        for instance in (*self._leaving, *([self._instance] if self._instance is not None else ())):
+            total = _sum(total, instance.statistics())
+        return total
 
-    def status(self, pid: int, resident_bytes: int) -> MemberStatus:
-        """A snapshot, with what is known of its worker process."""
+    def status(self, pid: int) -> MemberStatus:
+        """A snapshot; `pid` is that of its worker process."""
         return MemberStatus(
             statistics=self.statistics(),
             state=self.state,
@@ -177,12 +165,7 @@ class Member:
             reason=self.reason,
             restarts=self.restarts,
             pid=pid,
-            resident_bytes=resident_bytes,
         )
-
-    async def wait_until_idle(self) -> None:
-        """Return when no batch runs that was given to it."""
-        await self._idle.wait()
 
     def seat(self, instance: ThreadInstance) -> None:
         """A started instance executes its batches from now on."""
@@ -193,8 +176,15 @@ class Member:
         """Take the instance away, which keeps answering what it has; its counters stay."""
         instance, self._instance = self._instance, None
         if instance is not None:
-            self._past = _sum(self._past, instance.statistics())
+            self._fold()
+            self._leaving.append(instance)
         return instance
+
+    def _fold(self) -> None:
+        """Keep the final counters of instances that have ended, and forget them."""
+        for instance in [instance for instance in self._leaving if instance.has_stopped]:
+            self._leaving.remove(instance)
+            self._past = _sum(self._past, instance.statistics())
 
     def turn(self, state: MemberState, reason: str = "") -> None:
         """Change the state; nothing happens if it is that already."""

@@ -1,5 +1,8 @@
 """How many rows fit into a device's memory, learned from batches that did not fit."""
 
+from bisect import bisect_left
+from collections.abc import Sequence
+
 from batching.clock import SECOND_NS
 
 RETRY_NS = 60 * SECOND_NS
@@ -11,11 +14,13 @@ class MemoryCap:
 
     Args:
         largest_rows: The cap without any failure.
+        sizes: Batch sizes that are executed, ascending; empty means any.
     """
 
-    def __init__(self, largest_rows: int) -> None:
+    def __init__(self, largest_rows: int, sizes: Sequence[int] = ()) -> None:
         self.failures = 0
         self._largest_rows = largest_rows
+        self._sizes = sizes
         self._rows = largest_rows
         self._retry_at_ns = 0
 
@@ -35,8 +40,15 @@ class MemoryCap:
         """A batch of `rows` executed rows did not fit. Returns whether that lowers the cap."""
         self.failures += 1
         self._retry_at_ns = now_ns + RETRY_NS
-        lower = max(1, rows // 2)
+        lower = self.next_smaller(rows) or 1
         if lower >= self._rows:
             return False
         self._rows = lower
         return True
+
+    def next_smaller(self, rows: int) -> int:
+        """What to try when `rows` executed rows do not fit: half, or the next smaller size; 0 if there is none."""
+        if not self._sizes:
+            return rows // 2
+        place = bisect_left(self._sizes, rows)
+        return self._sizes[place - 1] if place else 0

@@ -9,9 +9,11 @@ from typing import NamedTuple
 from backends.errors import LoadError
 from backends.ports import Placement
 from backends.registry import Hosting, find_backend, hosting
-from models.spec import DeviceKind, InstanceGroup, ModelSpec
+from models.spec import DeviceKind, ExecutionSpec, InstanceGroup, ModelSpec
 
 logger = logging.getLogger(__name__)
+
+_LIMITS = ("step_timeout_s", "load_timeout_s", "max_restarts")
 
 
 class Site(NamedTuple):
@@ -59,7 +61,9 @@ def place(spec: ModelSpec, machine: Machine) -> Sequence[Site]:
     names = Counter(seat.name for seat in seats)
     if twice := [name for name, count in names.items() if count > 1]:
         raise LoadError(f"{_where(spec)}: two instances are named '{twice[0]}', expected groups of different names")
-    return list(_sites(spec, seats, machine.defaults))
+    sites = list(_sites(spec, seats, machine.defaults))
+    _warn_of_limits(spec, sites)
+    return sites
 
 
 def _seats(spec: ModelSpec, group: InstanceGroup, machine: Machine) -> Iterator[_Seat]:
@@ -76,9 +80,8 @@ def _devices(spec: ModelSpec, group: InstanceGroup, machine: Machine) -> Sequenc
     usable = tuple(machine.gpus) if find_backend(spec).on_gpu is not None else ()
     if spec.backend == "fake" and group.kind is DeviceKind.GPU:
         return [f"gpu{ordinal}" for ordinal in group.gpus or (0,)]  # it makes its devices up
-    if group.kind is DeviceKind.AUTO and usable and spec.backend != "fake":
-        return [f"gpu{ordinal}" for ordinal in group.gpus or usable]
-    if group.kind is not DeviceKind.GPU:
+    wants_gpu = group.kind is DeviceKind.GPU or (group.kind is DeviceKind.AUTO and usable and spec.backend != "fake")
+    if not wants_gpu:
         return ["cpu"]
     where = f"{_where(spec)}: instance group '{group.name}'"
     missing = [ordinal for ordinal in group.gpus if ordinal not in usable]
@@ -121,6 +124,18 @@ def _sites(spec: ModelSpec, seats: Sequence[_Seat], defaults: Placement) -> Iter
 def _shared_process(spec: ModelSpec, device: str) -> str:
     """A GPU has one process, because each would need a context of its own; on the CPU models are kept apart."""
     return f"{spec.name}/{spec.version}/cpu" if device == "cpu" else device
+
+
+def _warn_of_limits(spec: ModelSpec, sites: Sequence[Site]) -> None:
+    """What would end a worker cannot end a thread."""
+    default = ExecutionSpec()
+    given = [name for name in _LIMITS if getattr(spec.execution, name) != getattr(default, name)]
+    if given and any(site.hosting is Hosting.THREAD for site in sites):
+        logger.warning(
+            '%s: [execution] %s has no effect on instances in the server\'s process; host = "process" moves them out',
+            _where(spec),
+            ", ".join(given),
+        )
 
 
 def _where(spec: ModelSpec) -> str:

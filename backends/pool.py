@@ -14,11 +14,13 @@ from backends.registry import Hosting, create_executors, find_backend
 from backends.sizes import executed_sizes, warm_up_sizes
 from backends.supervision import RestartRules
 from backends.tenancy import SiteTenant, create_instances, environment
-from backends.workers import SupervisedWorker, WorkerHouse, resident_bytes
+from backends.workers import SupervisedWorker, WorkerHouse
 from batching.clock import Clock
 from batching.ports import Instance
 from models.inference import Tensors
 from models.spec import ModelSpec
+
+_CLOSE_S = 5.0
 
 
 class Listener(Protocol):
@@ -105,6 +107,15 @@ class InstancePool:
             if member.is_serving:
                 listener.join(member)
 
+    async def renew(self) -> None:
+        """Load the models in worker processes once more, and let the new instances take over, one after the other.
+
+        Raises:
+            BackendError: One could not be loaded; its old instance stays.
+        """
+        for tenant in self._tenants.values():
+            await tenant.renew()
+
     def check(self) -> None:
         """Raise NoInstanceError if no member works, nor is about to."""
         if self._is_hopeless:
@@ -118,10 +129,13 @@ class InstancePool:
 
     def statuses(self) -> Sequence[MemberStatus]:
         """A snapshot of each member, in the order of `instances`."""
-        return [member.status(*self._process(name)) for name, member in self._members.items()]
+        return [member.status(self._pid(name)) for name, member in self._members.items()]
 
     async def aclose(self) -> None:
-        """Close all instances; returns when their running batches are done. Safe to call twice."""
+        """Close all instances; returns when their running batches are done, in workers after five seconds at most.
+
+        Safe to call twice.
+        """
         for build in self._builds:
             build.cancel()
         members, self._members = self._members, {}
@@ -131,10 +145,16 @@ class InstancePool:
             member.turn(MemberState.CLOSED)
             if (instance := member.unseat()) is not None:
                 instances.append(instance)
-        await close_all(instances)
+        try:
+            # What still runs after that is heard by nobody: callers have been answered before a pool is closed.
+            async with asyncio.timeout(_CLOSE_S if tenants else None):
+                await close_all(instances)
+        except TimeoutError:
+            pass
         for key, tenant in tenants.items():
             tenant.disconnect()
             await self._workers.leave(key, tenant)
+        await close_all(instances)
 
     # For tenants
 
@@ -240,11 +260,10 @@ class InstancePool:
                 member.turn(MemberState.RESTARTING, str(error))
                 self.left(member)
 
-    def _process(self, name: str) -> tuple[int, int]:
-        """Process id and resident bytes of a member's worker, or zeros."""
+    def _pid(self, name: str) -> int:
+        """Of a member's worker, or 0."""
         supervisor = self._supervisors.get(self._sites[name].process)
-        pid = supervisor.pid if supervisor is not None else 0
-        return pid, resident_bytes(pid) if pid else 0
+        return supervisor.pid if supervisor is not None else 0
 
     @property
     def _is_hopeless(self) -> bool:

@@ -104,18 +104,22 @@ class RestartBudget:
 
     def __init__(self, rules: RestartRules) -> None:
         self.restarts = 0
-        self._rules = rules
+        self.rules = rules
         self._deaths: deque[int] = deque()
+        self._failed_at_ns: int | None = None  # of the last death that spent the budget
 
     def died(self, now_ns: int) -> Restart:
         """It has just died, or could not be started."""
-        rules = self._rules
+        rules = self.rules
         while self._deaths and now_ns - self._deaths[0] > rules.window_ns:
             self._deaths.popleft()
         self._deaths.append(now_ns)
         self.restarts += 1
         recent = len(self._deaths)
-        if 0 <= rules.max_restarts < recent:
+        # Tried again after it had failed, it must live for a whole window, or it is as failed as before.
+        retried = self._failed_at_ns is not None and now_ns - self._failed_at_ns <= rules.retry_ns + rules.window_ns
+        if 0 <= rules.max_restarts < recent or (retried and rules.max_restarts >= 0):
+            self._failed_at_ns = now_ns
             return Restart(rules.retry_ns, is_failed=True)
         if recent == 1:
             return Restart(0, is_failed=False)

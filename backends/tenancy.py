@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from backends.errors import BackendError, LoadError, WorkerLostError
@@ -116,6 +116,7 @@ class SiteTenant:
         self._is_loading = False
         self._process: WorkerProcess | None = None  # the one that it entered last
         self._lanes: Lanes = ()
+        self._loading_lanes: Lanes = ()
         self.entered: asyncio.Future[BackendError | None] = asyncio.get_running_loop().create_future()
         """Done when its first try to enter has ended; the error is a value, because nobody may wait for it."""
 
@@ -124,6 +125,11 @@ class SiteTenant:
         """How long what it does now may take."""
         rules = self._spec.execution
         return seconds_to_ns(rules.load_timeout_s if self._is_loading else rules.step_timeout_s)
+
+    @property
+    def lanes(self) -> Iterable[RemoteExecutor]:
+        """What it uses of the process, also what it is about to use."""
+        return (executor for executors in (*self._lanes, *self._loading_lanes) for executor in executors)
 
     async def enter(self, process: WorkerProcess) -> None:
         """Load, warm up, join. Raises LoadError and WorkerLostError."""
@@ -144,43 +150,58 @@ class SiteTenant:
             WorkerLostError: The process ended meanwhile.
         """
         process = self._process
-        if process is None:
-            return
+        if process is None or process.has_ended:
+            return  # the next one is entered in the new way
         lanes, instances = await self._load(process)
         old_lanes, self._lanes = self._lanes, lanes
         for member, instance in zip(self._members, instances, strict=True):
-            self._roster.left(member)
-            await member.wait_until_idle()
-            old = member.unseat()
-            if not process.has_ended:  # otherwise it comes back with the next one
+            if process is self._process and not process.has_ended:
                 await self._seat(member, instance)
-            await close_all([instance] if process.has_ended else [] if old is None else [old])
+            else:
+                await close_all([instance])
         _disconnect(old_lanes)
 
     async def _load(self, process: WorkerProcess) -> tuple[Lanes, Sequence[ThreadInstance]]:
+        limit_s = self._spec.execution.load_timeout_s
         self._is_loading = True
         try:
-            lanes = await process.assign(self._spec, self._site.placement)
+            async with asyncio.timeout(limit_s):  # the making is no step of a lane, so nobody else watches it
+                self._loading_lanes = lanes = await process.assign(self._spec, self._site.placement)
             instances = create_instances(self._spec, self._members, lanes, self._clock, self._executed_rows)
             await start_all(instances, self._warm_up_rows)
+        except TimeoutError:
+            process.kill(f"making the executors took longer than {limit_s:g} s")
+            await process.wait_ended()
+            text = f"worker '{process.name}' was ended: making executors took longer than {limit_s:g} s"
+            raise WorkerLostError(text) from None
         finally:
             self._is_loading = False
+            self._loading_lanes = ()
         return lanes, instances
 
     async def _seat(self, member: Member, instance: ThreadInstance) -> None:
-        await member.wait_until_idle()  # a batch that started under this name may still run elsewhere
+        """Let it take over from the one before, which ends what it has."""
         if member.state is MemberState.CLOSED:
             await close_all([instance])
-        else:
-            member.seat(instance)
-            self._roster.joined(member)
+            return
+        if member.is_serving:
+            self._roster.left(member)  # the new one may have another number of lanes
+        old = member.unseat()
+        member.seat(instance)
+        self._roster.joined(member)
+        if old is not None:
+            await close_all([old])
 
     def refused(self, error: BackendError) -> None:
         """It could not enter."""
+        is_failed = isinstance(error, LoadError)
         for member in self._members:
-            member.turn(MemberState.FAILED if isinstance(error, LoadError) else MemberState.RESTARTING, str(error))
+            if member.state is not MemberState.CLOSED:
+                member.turn(MemberState.FAILED if is_failed else MemberState.RESTARTING, str(error))
         if self.entered.done():
             logger.error("instance %s could not be made ready again: %s", self._site.names[0], error)
+            for member in self._members if is_failed else ():
+                self._roster.left(member)  # so that nobody waits for it
         self._enter_once(error)
 
     def lost(self, reason: str, *, is_failed: bool) -> None:

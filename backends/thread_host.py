@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from backends.batch_run import BatchRun, BatchRunner, describe
-from backends.errors import BackendError, ExecutionError, InstanceClosedError, LoadError
+from backends.errors import BackendError, DeviceFaultError, ExecutionError, InstanceClosedError, LoadError
 from backends.memory_cap import MemoryCap
 from backends.ports import Executor
 from batching.clock import Clock
@@ -71,7 +71,7 @@ class ThreadInstance:
         self._lanes = tuple(lanes)
         self._clock = clock
         self._allowed_rows = allowed_rows
-        self._cap = MemoryCap(spec.largest_batch_rows)
+        self._cap = MemoryCap(spec.largest_batch_rows, allowed_rows)
         self._jobs: SimpleQueue[_Batch | None] = SimpleQueue()  # None, once for each lane, are the last entries ever
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads: list[threading.Thread] = []
@@ -98,6 +98,11 @@ class ThreadInstance:
     def max_in_flight(self) -> int:
         """Batches that may wait or run here at once."""
         return len(self._lanes)
+
+    @property
+    def has_stopped(self) -> bool:
+        """It was closed, and its threads have nothing left to do: the statistics are final."""
+        return self._closed and not self._working
 
     async def start(self, warm_up_rows: Sequence[int] = ()) -> None:
         """Start the threads, load the executors in them, one after the other, and warm them up with these sizes.
@@ -149,7 +154,9 @@ class ThreadInstance:
         if isinstance(answer, BatchRun):
             if answer.errors < len(answer.results):
                 return answer
-            answer = next(result for result in answer.results if isinstance(result, ExecutionError))
+            # All failed. An error that tells of the device is the one that somebody must hear of.
+            errors = [result for result in answer.results if isinstance(result, ExecutionError)]
+            answer = next((error for error in errors if isinstance(error, DeviceFaultError)), errors[0])
         try:
             raise answer
         finally:

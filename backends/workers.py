@@ -6,14 +6,14 @@ ends, tells the tenants, waits as the `RestartBudget` says, and begins again.
 
 import asyncio
 import logging
-import resource
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from backends.errors import BackendError, LoadError, WorkerLostError
+from backends.process.remote_executor import RemoteExecutor
 from backends.process.worker_process import WorkerProcess
 from backends.supervision import Condition, RestartBudget, RestartRules, Signs, Verdict, judge
 from batching.clock import SECOND_NS, Clock
@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.25
 _LATE_NS = SECOND_NS
 _GRACE_S = 2.0
+_START_S = 30.0
+_SEVERITY = {condition: rank for rank, condition in enumerate(Condition)}
 
 CreateProcess = Callable[[], WorkerProcess]
 
@@ -33,6 +35,11 @@ class Tenant(Protocol):
     @property
     def step_limit_ns(self) -> int:
         """How long what it does now may take."""
+        ...
+
+    @property
+    def lanes(self) -> Iterable[RemoteExecutor]:
+        """What it uses of the process."""
         ...
 
     async def enter(self, process: WorkerProcess) -> None:
@@ -75,6 +82,7 @@ class SupervisedWorker:
         self._rules = rules
         self._budget = RestartBudget(rules)
         self._process: WorkerProcess | None = None  # started, and not known to have ended
+        self._loading = 0  # tenants that are about to enter
         self._entering: asyncio.TaskGroup | None = None
 
     @property
@@ -93,6 +101,12 @@ class SupervisedWorker:
         if self._process is not None and self._entering is not None:
             self._entering.create_task(self._let_in(tenant, self._process))
 
+    def tighten(self, rules: RestartRules) -> None:
+        """Another tenant has rules of its own: the strictest holds."""
+        limits = [limit for limit in (self._rules.max_restarts, rules.max_restarts) if limit >= 0]
+        self._rules = replace(self._rules, max_restarts=min(limits, default=-1))
+        self._budget.rules = self._rules
+
     def fence(self, reason: str) -> None:
         """End the process at once, because it cannot work any more; a new one follows."""
         if self._process is not None:
@@ -101,7 +115,11 @@ class SupervisedWorker:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            reason = await self._live()
+            try:
+                reason = await self._live()
+            except Exception as error:  # a defect of ours takes one worker, not the server
+                logger.exception("worker %s failed", self.name)
+                reason = f"failed: {type(error).__name__}"
             restart = self._budget.died(self._clock.now_ns())
             self._log_end(reason, restart.delay_ns, is_failed=restart.is_failed)
             for tenant in tuple(self.tenants):
@@ -112,27 +130,41 @@ class SupervisedWorker:
         """The life of one process; returns why it ended."""
         process = self._create()
         try:
-            await process.start()
-            self._process = process
-            async with asyncio.TaskGroup() as self._entering:
-                for tenant in tuple(self.tenants):
-                    self._entering.create_task(self._let_in(tenant, process))
-                reason = await self._watch(process)
-                self._process = None  # from here on nobody enters
+            async with asyncio.timeout(_START_S):
+                await process.start()
+            return await self._serve(process)
+        except TimeoutError:
+            return f"did not start within {_START_S:g} s"
         except BackendError as error:
             return f"could not be started: {error}"
-        else:
-            return reason
         finally:
             self._process = None
             await process.aclose(grace_s=_GRACE_S)
 
+    async def _serve(self, process: WorkerProcess) -> str:
+        """From its start to its end; returns why it ended."""
+        self._process = process
+        async with asyncio.TaskGroup() as self._entering:
+            for tenant in tuple(self.tenants):
+                self._entering.create_task(self._let_in(tenant, process))
+            try:
+                reason = await self._watch(process)
+            except asyncio.CancelledError:
+                if self._loading:  # which nobody can interrupt, and nobody needs any more
+                    process.kill("it is not needed any more")
+                raise
+            self._process = None  # from here on nobody enters
+        return reason
+
     async def _let_in(self, tenant: Tenant, process: WorkerProcess) -> None:
         while tenant in self.tenants and not process.has_ended:
+            self._loading += 1
             try:
                 await tenant.enter(process)
             except WorkerLostError as error:
                 tenant.refused(error)
+                process.kill(str(error))  # if it has not ended anyway: it cannot be talked to
+                await process.wait_ended()
             except LoadError as error:
                 tenant.refused(error)
                 with suppress(TimeoutError):
@@ -140,6 +172,8 @@ class SupervisedWorker:
                         await process.wait_ended()
             else:
                 return
+            finally:
+                self._loading -= 1
 
     async def _watch(self, process: WorkerProcess) -> str:
         """Look at it until it ends, and end it if it hangs."""
@@ -157,13 +191,15 @@ class SupervisedWorker:
                 return await process.wait_ended()
 
     def _judge(self, process: WorkerProcess, now_ns: int) -> Verdict:
+        """Each tenant by its own lanes and limit; the worst that is found holds for the process."""
         pulse = process.pulse()
-        busy_since_ns = min((since_ns for since_ns in pulse.steps if since_ns), default=0)
-        limit_ns = max((tenant.step_limit_ns for tenant in self.tenants), default=0)
-        verdict = judge(Signs(pulse.heartbeat_ns, busy_since_ns, pulse.is_stopped), limit_ns, now_ns)
+        worst = judge(Signs(pulse.heartbeat_ns, 0, pulse.is_stopped), 0, now_ns)
         for tenant in tuple(self.tenants):
+            started_ns = min((since for lane in tenant.lanes if (since := pulse.steps.get(lane, 0))), default=0)
+            verdict = judge(Signs(pulse.heartbeat_ns, started_ns, pulse.is_stopped), tenant.step_limit_ns, now_ns)
             tenant.show(verdict)
-        return verdict
+            worst = max(worst, verdict, key=lambda each: _SEVERITY[each.condition])
+        return worst
 
     def _log_end(self, reason: str, delay_ns: int, *, is_failed: bool) -> None:
         what_next = f"a new one is started in {delay_ns / SECOND_NS:g} s" if delay_ns else "a new one is started"
@@ -173,13 +209,11 @@ class SupervisedWorker:
             logger.warning("worker %s %s; %s", self.name, reason, what_next)
 
 
-def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in use now, with what it shares; 0 if it has ended."""
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    except (OSError, IndexError):
-        return 0
-    return int(pages) * resource.getpagesize()
+        await work
+    except Exception:
+        logger.exception("a task beside the workers failed")
 
 
 class WorkerHouse:
@@ -213,12 +247,16 @@ class WorkerHouse:
             )
             self._workers[key] = worker, self._tasks.create_task(worker.run())
         worker, _ = self._workers[key]
+        worker.tighten(rules)
         worker.add(tenant)
         return worker
 
     def run_beside(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Start a task of the house; whoever started it cancels it, or the end of the house does."""
-        task = self._tasks.create_task(work)
+        """Start a task of the house; whoever started it cancels it, or the end of the house does.
+
+        What it raises is logged: the server goes on without its result.
+        """
+        task = self._tasks.create_task(_logged(work))
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
         return task

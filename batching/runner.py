@@ -172,7 +172,10 @@ class Runner(Generic[Payload, Result]):
             await self._drained.wait()
 
     def join(self, instance: Instance[Payload, Result]) -> None:
-        """An instance executes batches from now on. None has its name, nor a batch that started under that name."""
+        """An instance executes batches from now on. No other that executes has its name.
+
+        Batches that were started under the name before, and run elsewhere, occupy its slots until they end.
+        """
         self._instances[instance.name] = instance
         self._post_joined(instance)
 
@@ -181,6 +184,8 @@ class Runner(Generic[Payload, Result]):
         if self._loop is None:
             self._instances.pop(name, None)
         else:
+            # Within a turn, leaving is told before joining; so what joined in this turn has never been here.
+            self._events = [event for event in self._events if not _is_joining(event, name)]
             self._post(InstanceLeft(name))
 
     def abandon(self, error: Exception) -> None:
@@ -373,6 +378,10 @@ class Runner(Generic[Payload, Result]):
     def _note_drained(self) -> None:
         if self._scheduler.is_closed and self._scheduler.is_empty:
             self._drained.set()
+
+
+def _is_joining(event: Event, name: str) -> bool:
+    return isinstance(event, InstanceJoined) and event.instance == name
 
 
 def _see(task: "asyncio.Future[Any]") -> None:

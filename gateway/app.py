@@ -1,18 +1,19 @@
 """The root ASGI application: bare ASGI for the hot v2 paths, FastAPI for everything else."""
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi_offline import FastAPIOffline
-from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backends.devices import GpuMonitor
 from gateway.classify import ClassifySurface, create_router, error_response
-from gateway.engine import Engine
-from gateway.metrics import CONTENT_TYPE, render_metrics
+from gateway.engine import Engine, VersionStatistics
+from gateway.metrics import CONTENT_TYPE, Snapshot, render_metrics
 from gateway.v2.openapi import V2_PATHS
 
 
@@ -69,7 +70,8 @@ def create_rest_app(engine: Engine, classify: ClassifySurface, version: str) -> 
 
     @app.get("/models", summary="All models with their versions", tags=["server"])
     async def models() -> list[dict[str, object]]:
-        return [describe_model(engine, name) for name in engine.model_names()]
+        statistics = engine.statistics()
+        return [describe_model(engine, name, statistics) for name in engine.model_names()]
 
     @app.exception_handler(HTTPException)
     async def answer_http_error(_request: Request, error: HTTPException) -> Response:
@@ -90,7 +92,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     return document
 
 
-def describe_model(engine: Engine, name: str) -> dict[str, object]:
+def describe_model(engine: Engine, name: str, statistics: Sequence[VersionStatistics]) -> dict[str, object]:
     """One model as ``/models`` shows it."""
     versions = engine.ready_versions(name)
     if not versions:
@@ -104,15 +106,13 @@ def describe_model(engine: Engine, name: str) -> dict[str, object]:
         "policy": spec.batching.policy,
         "max_batch_size": spec.max_batch_rows,
         "instances": sum(
-            entry.instances
-            for entry in engine.statistics()
-            if (entry.model, entry.version) == (spec.name, spec.version)
+            entry.instances for entry in statistics if (entry.model, entry.version) == (spec.name, spec.version)
         ),
         "classifies_images": spec.preprocessing is not None,
     }
 
 
-def create_metrics_app(registry: CollectorRegistry) -> ASGIApp:
+def create_metrics_app(engine: Engine, gpus: GpuMonitor | None = None) -> ASGIApp:
     """``GET /metrics`` on a port of its own, so that scraping needs no access to the models."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,7 +121,8 @@ def create_metrics_app(registry: CollectorRegistry) -> ASGIApp:
         elif scope["method"] not in {"GET", "HEAD"}:
             response = Response(status_code=405)
         else:
-            response = Response(render_metrics(registry), headers={"content-type": CONTENT_TYPE})
+            text = await asyncio.to_thread(render_metrics, Snapshot.of(engine), gpus)
+            response = Response(text, headers={"content-type": CONTENT_TYPE})
         await response(scope, receive, send)
 
     return app

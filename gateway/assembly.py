@@ -12,8 +12,6 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version as package_version
 from typing import Any, NamedTuple, TypeVar
 
-from prometheus_client import CollectorRegistry
-
 from backends.cpu_budget import available_cores
 from backends.devices import GpuMonitor
 from backends.errors import BackendError
@@ -23,10 +21,8 @@ from batching.runner import Runner
 from gateway.app import Gateway, create_metrics_app, create_rest_app
 from gateway.classify import ClassifyLimits, ClassifySurface
 from gateway.decoding import ThreadDecoder
-from gateway.gpu_metrics import GpuCollector
 from gateway.http_server import HttpServer, PortInUseError, bind, raise_file_limit
 from gateway.loading import Loaded, loaded_models, read_repositories
-from gateway.metrics import create_registry, worker_names
 from gateway.request_log import LoggedService
 from gateway.service import InferenceService
 from gateway.settings import Settings
@@ -66,7 +62,7 @@ class Parts(NamedTuple):
 
     service: InferenceService
     gateway: Gateway
-    registry: CollectorRegistry
+    gpu_monitor: GpuMonitor
     runners: Sequence[Runner[Tensors, Tensors]]
 
 
@@ -124,10 +120,8 @@ async def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
         service = _create_service(loaded, settings, clock)
         gpu_monitor = GpuMonitor(clock)
         stack.callback(gpu_monitor.close)
-        registry = create_registry(service)
-        registry.register(GpuCollector(gpu_monitor, lambda: worker_names(service.statistics())))
         gateway = create_gateway(service, settings, codec_pool)
-        await _run(settings, Parts(service, gateway, registry, loaded.runners()), listeners, stop, on_ready)
+        await _run(settings, Parts(service, gateway, gpu_monitor, loaded.runners()), listeners, stop, on_ready)
 
 
 def _bind(settings: Settings, stack: AsyncExitStack) -> Listeners:
@@ -182,7 +176,7 @@ async def _run(
     server = HttpServer(parts.gateway, listeners.http)
     metrics = None
     if listeners.metrics is not None:
-        metrics = HttpServer(create_metrics_app(parts.registry), listeners.metrics)
+        metrics = HttpServer(create_metrics_app(parts.service, parts.gpu_monitor), listeners.metrics)
     server.listen("--http-port")
     if metrics is not None:
         metrics.listen("--metrics-port")

@@ -10,9 +10,12 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from backends.devices import GpuMonitor
 from backends.members import MemberStatus
+from backends.process.child import resident_bytes
 from batching.clock import SECOND_NS
 from gateway.engine import Duration, Engine, Histogram, VersionStatistics
+from gateway.gpu_metrics import GpuCollector
 
 LABELS = ("model", "version")
 INSTANCE_LABELS = (*LABELS, "instance", "device")
@@ -79,30 +82,39 @@ INSTANCES: dict[str, _OfInstance] = {
     "shoal_instance_memory_failures": _OfInstance(
         CounterMetricFamily, "Batches for which memory did not suffice", lambda s: s.statistics.memory_failures
     ),
-    "shoal_instance_resident_bytes": _OfInstance(
-        GaugeMetricFamily, "Memory of its worker process, 0 if it lives in the server's", lambda s: s.resident_bytes
-    ),
     "shoal_instance_cap_rows": _OfInstance(
         GaugeMetricFamily, "Rows that it runs at once", lambda s: s.statistics.cap_rows
     ),
 }
 
 
-class EngineCollector(Collector):
-    """Reads one snapshot a scrape."""
+class Snapshot(NamedTuple):
+    """The engine at one moment; taken on its loop, and made into text in a thread."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    statistics: Sequence[VersionStatistics]
+    is_ready: bool
+
+    @staticmethod
+    def of(engine: Engine) -> "Snapshot":
+        """As it is now."""
+        return Snapshot(engine.statistics(), engine.is_ready())
+
+
+class SnapshotCollector(Collector):
+    """The metrics of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     @override
     def collect(self) -> Iterable[Metric]:
-        statistics = self._engine.statistics()
+        statistics = self._snapshot.statistics
         yield from _triton(statistics)
         yield from _plain(GaugeMetricFamily, GAUGES, statistics)
         yield from _plain(CounterMetricFamily, COUNTERS, statistics)
         yield from _distributions(statistics)
         yield from _instances(statistics)
-        yield GaugeMetricFamily("shoal_ready", "Whether the server is ready", value=float(self._engine.is_ready()))
+        yield GaugeMetricFamily("shoal_ready", "Whether the server is ready", value=float(self._snapshot.is_ready))
 
 
 def _labels(entry: VersionStatistics) -> list[str]:
@@ -169,6 +181,17 @@ def _instances(statistics: Sequence[VersionStatistics]) -> Iterator[Metric]:
         for labels, member in members:
             metric.add_metric(labels, read(member))
         yield metric
+    yield _resident_bytes(members)
+
+
+def _resident_bytes(members: Sequence[tuple[list[str], MemberStatus]]) -> Metric:
+    metric = GaugeMetricFamily(
+        "shoal_instance_resident_bytes", "Memory of its worker process, 0 if it has none", labels=INSTANCE_LABELS
+    )
+    of_process = {pid: resident_bytes(pid) if pid else 0 for pid in {member.pid for _, member in members}}
+    for labels, member in members:
+        metric.add_metric(labels, of_process[member.pid])
+    return metric
 
 
 def worker_names(statistics: Sequence[VersionStatistics]) -> Mapping[int, str]:
@@ -194,13 +217,11 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 _TRITON_HEADER = re.compile(rb"^(# (?:HELP|TYPE) nv_\w+)_total ", re.MULTILINE)
 
 
-def render_metrics(registry: CollectorRegistry) -> bytes:
-    """The text. The client library gives every counter the suffix `_total`, which Triton's names do not have."""
+def render_metrics(snapshot: Snapshot, gpus: GpuMonitor | None = None) -> bytes:
+    """The text. May take milliseconds: it asks the operating system and the GPUs' driver."""
+    registry = CollectorRegistry()  # of this scrape alone
+    registry.register(SnapshotCollector(snapshot))
+    if gpus is not None:
+        registry.register(GpuCollector(gpus, lambda: worker_names(snapshot.statistics)))
+    # The client library gives every counter the suffix `_total`, which Triton's names do not have.
     return _TRITON_HEADER.sub(rb"\1 ", generate_latest(registry))
-
-
-def create_registry(engine: Engine) -> CollectorRegistry:
-    """A registry of this engine alone, apart from the process-wide default."""
-    registry = CollectorRegistry()
-    registry.register(EngineCollector(engine))
-    return registry

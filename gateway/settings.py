@@ -27,7 +27,10 @@ class Settings(BaseSettings):
     allow_metrics: bool = Field(True, description="Serve Prometheus metrics on their own port.")
     metrics_port: Port = Field(8002, description="0 means any free port.")
     model_control_mode: Literal["none"] = Field("none", description="Only none so far: load everything at the start.")
-    strict_readiness: bool = Field(True, description="A model that failed to load keeps the server from being ready.")
+    strict_readiness: bool = Field(
+        True,
+        description="A model that failed to load, or none of whose instances works, keeps the server from being ready.",
+    )
     exit_on_error: bool = Field(True, description="A model that fails to load ends the server at once.")
     exit_timeout_secs: Seconds = Field(30, description="Longest wait for running requests at the end.")
     drain_lead_secs: Seconds = Field(1, description="After SIGTERM: not ready, but still answering.")

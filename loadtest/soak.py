@@ -15,6 +15,7 @@ import random
 import signal
 import statistics
 import sys
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ from models.tensors import DataType, TensorSpec
 
 CLOCK = MonotonicClock()
 LARGEST_ROWS = 8
+_PATIENCE_S = 30.0
 
 
 def identity(instances: int, *, service_us: int = 2_000, max_restarts: int = -1) -> ModelSpec:
@@ -71,7 +73,7 @@ class Report:
         answers: Requests that were answered with what they asked for.
         lost: Requests that were answered with WorkerLostError.
         wrong: Requests that were answered with anything else.
-        unanswered: Requests without any answer at the end.
+        unanswered: Requests without any answer after half a minute.
         back_ms: Time from each kill until all instances worked again, ms.
     """
 
@@ -115,11 +117,12 @@ async def soak(kills: int, instances: int, clients: int, seed: int = 1) -> Repor
     report = Report()
     chance = random.Random(seed)  # noqa: S311 - not for secrets
     async with serving(identity(instances)) as (runner, pool), asyncio.TaskGroup() as tasks:
-        callers = [tasks.create_task(_call(runner, report, number)) for number in range(clients)]
+        enough = asyncio.Event()
+        callers = [tasks.create_task(_call(runner, report, number, enough)) for number in range(clients)]
         for _ in range(kills):
             await pool.wait_until(_all_work)
-            victim = chance.choice(pool.statuses())
             await asyncio.sleep(chance.uniform(0, 0.01))  # into the middle of a batch, or between two
+            victim = chance.choice(pool.statuses())
             restarts = sum(each.restarts for each in pool.statuses())
             killed_ns = CLOCK.now_ns()
             os.kill(victim.pid, signal.SIGKILL)
@@ -127,20 +130,21 @@ async def soak(kills: int, instances: int, clients: int, seed: int = 1) -> Repor
             await pool.wait_until(partial(_more_restarts, restarts))
             await pool.wait_until(_all_work)
             report.back_ms.append((CLOCK.now_ns() - killed_ns) / MILLISECOND_NS)
-        for caller in callers:
-            caller.cancel()
-        await asyncio.wait(callers)
-        report.unanswered = runner.statistics().waiting_requests
+        enough.set()
+        await asyncio.wait(callers)  # each with its last answer
     return report
 
 
-async def _call(runner: Runner[Tensors, Tensors], report: Report, number: int) -> None:
+async def _call(runner: Runner[Tensors, Tensors], report: Report, number: int, enough: asyncio.Event) -> None:
     value = number
-    while True:
+    while not enough.is_set():
         value += 1_000
         wanted = np.array([[value, value]], np.int64)
         try:
-            answer = await runner.execute({"x": wanted}, 1)
+            async with asyncio.timeout(_PATIENCE_S):
+                answer = await runner.execute({"x": wanted}, 1)
+        except TimeoutError:
+            report.unanswered += 1
         except WorkerLostError:
             report.lost += 1
         except BackendError as error:
@@ -161,7 +165,7 @@ def _all_work(statuses: Sequence[MemberStatus]) -> bool:
 
 
 def left_behind() -> list[str]:
-    """Children of this process, zombies included, and shared memory that it still holds."""
+    """Children of this process, zombies included, its threads, and shared memory that it still holds."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     descriptors = list(Path("/proc/self/fd").iterdir())
     targets = [str(descriptor.readlink()) for descriptor in descriptors if descriptor.is_symlink()]
@@ -170,6 +174,7 @@ def left_behind() -> list[str]:
         *(f"child process {child}" for child in children),
         *(f"descriptor of {target}" for target in targets if "memfd:" in target or "socket:" in target),
         *(f"mapping of {line.split()[-2]}" for line in maps if "memfd:" in line),
+        *(f"thread {thread.name}" for thread in threading.enumerate()),
     ]
 
 
@@ -196,7 +201,8 @@ def main() -> int:
         f"left behind      {', '.join(rest) or 'nothing'}",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
-    return 1 if report.wrong or report.unanswered or rest else 0
+    # One kill may cost the batch that both workers lost, one after the other; more would be a defect.
+    return 1 if report.wrong or report.unanswered or rest or report.lost > report.kills * LARGEST_ROWS else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backends.errors import BackendError, LoadError, WorkerLostError
@@ -86,10 +86,10 @@ class Assignments:
         """Let the worker finish what runs and end. Raises OSError where it cannot hear."""
         send_packet(self._control, ORDERS, Leave())
 
-    def connected_lanes(self) -> Sequence[int]:
-        """Indices on the status page of the lanes that are connected."""
+    def connected_lanes(self) -> Mapping[int, RemoteExecutor]:
+        """The lanes that are connected, by index on the status page."""
         self._lanes = {index: lane for index, lane in self._lanes.items() if not lane.is_disconnected}
-        return tuple(self._lanes)
+        return self._lanes
 
     def end(self, lost: WorkerLostError) -> None:
         """The process has ended: whoever waits hears of it."""
@@ -111,9 +111,12 @@ class Assignments:
                 file.write(document)
                 file.seek(0)
                 send_packet(self._control, ORDERS, Assign(number), [file.fileno()])
-        except OSError as error:
-            reason = self._child.ending or f"cannot be told of model '{spec.name}': {error}"
+        except (BrokenPipeError, ConnectionError) as error:
+            reason = self._child.ending or f"cannot be told of model '{spec.name}': {error.strerror}"
             raise WorkerLostError(f"worker '{self._child.name}' (pid {self._child.pid}) {reason}") from error
+        except OSError as error:  # no descriptor or no memory for the file: the worker is as well as before
+            text = f"worker '{self._child.name}': no file for model '{spec.name}': {error.strerror}"
+            raise LoadError(text) from error
 
     def _on_readable(self) -> None:
         try:

@@ -1,6 +1,7 @@
 """A child process that can be ended and asked how it ended from any thread, without races over reused process ids."""
 
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Self
 
 from backends.errors import WorkerLostError
@@ -112,7 +114,10 @@ class ChildProcess:
         with self._lock:
             if self._ending:
                 return True
-            fd = os.dup(self._fd)  # another thread may reap and close meanwhile
+            try:
+                fd = os.dup(self._fd)  # another thread may reap and close meanwhile
+            except OSError:  # no descriptor left: look, without waiting
+                return self._is_readable(self._fd, 0)
         try:
             return self._is_readable(fd, timeout_s)
         finally:
@@ -145,3 +150,12 @@ class ChildProcess:
             return f"was killed by signal {-status} ({signal.Signals(-status).name})"
         except ValueError:  # one without a name
             return f"was killed by signal {-status}"
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in use now, with what it shares; 0 if it has ended."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * resource.getpagesize()

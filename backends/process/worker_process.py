@@ -30,12 +30,12 @@ class Pulse(NamedTuple):
 
     Attributes:
         heartbeat_ns: When it beat last, on the system's monotonic clock; it does so ten times a second.
-        steps: For each of its lanes, when its running step (load, warm-up, batch) began, or 0.
+        steps: By lane, when its running step (load, warm-up, batch) began, or 0.
         is_stopped: It is stopped by a signal or a debugger.
     """
 
     heartbeat_ns: int
-    steps: Sequence[int]
+    steps: Mapping[RemoteExecutor, int]
     is_stopped: bool
 
 
@@ -76,7 +76,7 @@ class WorkerProcess:
         try:
             running = self._running = _spawn(self.name, self._environment)
         except OSError as error:
-            raise LoadError(f"worker '{self.name}': no process can be started: {error}") from error
+            raise LoadError(f"worker '{self.name}': no process can be started: {error.strerror}") from error
         asyncio.get_running_loop().add_reader(running.child.fd, self._on_end, running)
         await running.assignments.is_ready.wait()
         if self.has_ended:
@@ -131,8 +131,9 @@ class WorkerProcess:
         """How the process is now. When it has ended: its last heartbeat, no steps."""
         running = self._started
         if self.has_ended:
-            return Pulse(running.last_beat_ns, (), is_stopped=False)
-        steps = running.page.busy_since_ns(running.assignments.connected_lanes())
+            return Pulse(running.last_beat_ns, {}, is_stopped=False)
+        lanes = running.assignments.connected_lanes()
+        steps = dict(zip(lanes.values(), running.page.busy_since_ns(tuple(lanes)), strict=True))
         return Pulse(running.page.heartbeat_ns, steps, _is_stopped(self.pid))
 
     @property

@@ -67,11 +67,20 @@ class Workers:
         self._releases = 0
 
     def join(self, name: str, device: str, slots: int, max_rows: int | None, now_ns: int) -> None:
-        """Add an instance; its name must be new."""
-        if name in self._workers:
+        """Add an instance; its name must be new.
+
+        One that left and comes back before its last batch has ended goes on where it was: the batches that it still
+        runs, or somebody else in its place, occupy its slots.
+        """
+        worker = self._workers.get(name)
+        if worker is None:
+            worker = self._workers[name] = Worker(name, device, slots, max_rows or self._limit_rows, now_ns)
+        elif worker.is_leaving and worker.device == device:
+            worker.is_leaving = False
+            worker.slots, worker.max_rows = slots, max_rows or self._limit_rows
+        else:
             raise ValueError(f"an instance named {name!r} is already here")
-        self._workers[name] = Worker(name, device, slots, max_rows or self._limit_rows, now_ns)
-        self.idle_slots += slots
+        self.idle_slots += max(0, slots - worker.busy)
         self._recount()
         self.show()
 
@@ -140,7 +149,7 @@ class Workers:
         self._device_busy[worker.device] -= 1
         if worker.is_leaving:
             self._forget_if_gone(worker)
-        else:
+        elif worker.busy < worker.slots:  # not if it came back with fewer of them
             self.idle_slots += 1
         if self.gate is not None:
             self.gate.returned(worker.device)

@@ -89,12 +89,29 @@ def test_a_single_row_that_does_not_fit_fails_its_own_request_only():
 
 
 def test_padding_counts_for_what_fits():
-    memory, cap = Memory(4), MemoryCap(32)
+    memory, cap = Memory(4), MemoryCap(32, (4, 16))
 
     run = runner(memory, allowed_rows=(4, 16), cap=cap).run([payload(1, 2, 3), payload(4, 5, 6)])
 
     assert answers(run.results) == [[1, 2, 3], [4, 5, 6]]
-    assert (memory.sizes, cap.rows) == ([16, 4, 4], 8)
+    assert (memory.sizes, cap.rows) == ([16, 4, 4], 4)
+
+
+def test_where_the_only_size_does_not_fit_nothing_is_tried_again():
+    memory = Memory(4)
+
+    run = runner(memory, allowed_rows=(8,), cap=MemoryCap(8, (8,))).run([payload(1, 2), payload(3)])
+
+    assert answers(run.results) == [OutOfMemoryError] * 2
+    assert memory.sizes == [8]
+
+
+def test_requests_that_cannot_share_a_batch_are_run_apart():
+    odd = {"x": np.zeros((1, 3), np.int64)}
+
+    run = runner(Memory(8)).run([payload(1), odd])
+
+    assert (run.errors, len(answers(run.results))) == (0, 2)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.integers(1, 8))

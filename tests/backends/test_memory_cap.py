@@ -21,6 +21,14 @@ def test_after_a_while_without_failures_the_cap_doubles_up_to_the_largest():
     assert allowed == [8, 8, 16, 16, 20]
 
 
+def test_where_only_some_sizes_are_run_the_next_smaller_one_is_the_cap():
+    cap = MemoryCap(8, (1, 8))
+
+    assert cap.next_smaller(8) == 1
+    assert cap.too_large(8, now_ns=0)
+    assert (cap.rows, cap.next_smaller(1)) == (1, 0)
+
+
 def test_a_single_row_that_does_not_fit_leaves_a_cap_of_one():
     cap = MemoryCap(4)
 

@@ -1,5 +1,6 @@
 """From instance groups and devices to sites."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,6 @@ def group(kind: DeviceKind, count: int = 1, gpus: tuple[int, ...] = (), name: st
 
 
 def spec(*groups: InstanceGroup, backend: str = "onnxruntime", host: Host = Host.AUTO) -> ModelSpec:
-    from dataclasses import replace
-
     return replace(model(groups=groups, backend=backend), execution=ExecutionSpec(host=host))
 
 
@@ -97,6 +96,7 @@ def test_groups_on_different_devices_are_different_sites():
         pytest.param(
             group(DeviceKind.GPU, 1, (0, 7)), TWO_GPUS, "asks for GPU 0, 7, this machine has GPU 0, 1", id="7"
         ),
+        pytest.param(group(DeviceKind.AUTO, 1, (5,)), TWO_GPUS, "asks for GPU 5, this machine has GPU 0, 1", id="auto"),
     ],
 )
 def test_a_gpu_that_is_not_there_is_refused_with_what_there_is(
@@ -116,6 +116,16 @@ def test_a_group_on_a_gpu_runs_on_the_cpu_when_allowed_and_says_so(caplog: pytes
 def test_a_missing_gpu_is_not_replaced_by_the_cpu_where_there_are_others():
     with pytest.raises(LoadError, match="asks for GPU 7"):
         place(spec(group(DeviceKind.GPU, 1, (7,))), machine(TWO_GPUS, allow_cpu=True))
+
+
+def test_limits_that_cannot_be_kept_in_a_thread_are_named(caplog: pytest.LogCaptureFixture):
+    limited = replace(spec(group(DeviceKind.CPU)), execution=ExecutionSpec(step_timeout_s=1, max_restarts=2))
+
+    place(limited, machine(NO_GPU))
+    place(replace(limited, execution=replace(limited.execution, host=Host.PROCESS)), machine(NO_GPU))
+
+    (record,) = caplog.records
+    assert "[execution] step_timeout_s, max_restarts has no effect" in record.message
 
 
 def test_a_count_that_nobody_gave_is_one_on_each_gpu():

@@ -60,6 +60,19 @@ def test_a_failed_worker_that_is_tried_again_and_dies_stays_failed():
     assert [restart.is_failed for restart in restarts] == [False] + [True] * 7
 
 
+def test_a_failed_worker_that_dies_soon_after_it_was_tried_again_is_as_failed_as_before():
+    rules = RestartRules(max_restarts=2)
+    budget = RestartBudget(rules)
+    for _ in range(3):
+        budget.died(NOW)
+
+    soon = budget.died(NOW + rules.retry_ns + 30 * S)
+    later = budget.died(NOW + 2 * rules.retry_ns + 3 * rules.window_ns)
+
+    assert soon.is_failed
+    assert not later.is_failed
+
+
 @given(st.lists(st.integers(0, 10 * S), min_size=1, max_size=50), st.integers(-1, 8))
 def test_a_delay_is_never_above_the_largest_unless_the_worker_failed(pauses: list[int], max_restarts: int):
     rules = RestartRules(max_restarts=max_restarts)

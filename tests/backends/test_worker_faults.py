@@ -17,6 +17,7 @@ from batching.runner import Runner
 from loadtest.soak import identity, serving, soak
 from models.inference import Tensors
 from models.spec import DeviceKind, ExecutionSpec, InstanceGroup, ModelSpec
+from tests.backends.process.builders import until
 
 RISKY = """
 import ctypes, os, signal, time
@@ -218,9 +219,74 @@ async def test_a_worker_that_dies_too_often_fails_and_requests_are_refused_with_
 
 async def test_what_waits_when_the_last_instance_fails_is_answered(tmp_path: Path):
     async with serving(risky(tmp_path, max_restarts=0)) as (runner, _):
-        outcomes = await asyncio.gather(*(ask(runner, value) for value in (905, 1, 2)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(ask(runner, value) for value in (905, *range(20))), return_exceptions=True)
 
-    assert {type(outcome) for outcome in outcomes} <= {WorkerLostError, NoInstanceError}
+    assert [type(outcome) for outcome in outcomes] == [WorkerLostError] * 8 + [NoInstanceError] * 13
+
+
+async def test_what_waits_is_answered_when_the_model_cannot_be_loaded_again(tmp_path: Path):
+    spec = risky(tmp_path)
+    async with serving(spec) as (runner, _):
+        spec.file.write_text("raise ValueError('no such luck')\n")
+        outcomes = await asyncio.gather(*(ask(runner, value) for value in (905, *range(20))), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [WorkerLostError] * 8 + [NoInstanceError] * 13
+    assert "no such luck" in str(outcomes[-1])
+
+
+async def test_batches_that_are_lost_with_their_worker_are_counted(tmp_path: Path):
+    async with serving(risky(tmp_path, max_restarts=-1)) as (runner, pool):
+        for _ in range(5):
+            with pytest.raises(WorkerLostError):
+                await ask(runner, 905)
+        (status,) = pool.statuses()
+
+    assert status.statistics.failed_executions == 5
+
+
+async def test_a_pool_can_be_closed_while_a_batch_never_ends(tmp_path: Path):
+    async with serving(replace(risky(tmp_path), execution=ExecutionSpec(step_timeout_s=600))) as (runner, pool):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await ask(runner, 903)
+
+    assert pool.statuses() == []
+
+
+async def test_a_pool_can_be_closed_while_a_replaced_worker_loads_for_ever(tmp_path: Path):
+    spec = risky(tmp_path)
+    async with asyncio.timeout(20):
+        async with serving(spec) as (runner, pool):
+            spec.file.write_text("import time\ntime.sleep(600)\n")
+            with pytest.raises(WorkerLostError):
+                await ask(runner, 905)
+            before = pool.statuses()[0].pid
+            await until(lambda: pool.statuses()[0].pid not in (0, before))
+
+    assert pool.statuses() == []
+
+
+async def test_a_worker_that_takes_too_long_to_load_is_ended_and_says_so(tmp_path: Path):
+    slow = replace(
+        risky(tmp_path, source="import time\ntime.sleep(600)\n"), execution=ExecutionSpec(load_timeout_s=0.5)
+    )
+
+    with pytest.raises(LoadError, match=r"a step took longer than 0\.5 s"):
+        async with serving(slow):
+            pass
+
+
+async def test_instances_that_are_renewed_under_load_lose_nothing(tmp_path: Path):
+    async with serving(risky(tmp_path, instances=2)) as (runner, pool), asyncio.TaskGroup() as tasks:
+        asking = [tasks.create_task(ask(runner, number)) for number in range(400)]
+        pids = [status.pid for status in pool.statuses()]
+        for _ in range(3):
+            await pool.renew()
+        answers = [first(await task) for task in asking]
+        after = [status.pid for status in pool.statuses()]
+
+    assert answers == list(range(400))
+    assert after == pids
 
 
 async def test_a_worker_that_dies_while_it_loads_is_a_load_error_with_the_reason(tmp_path: Path):

@@ -14,7 +14,7 @@ from gateway import cli
 from gateway.app import create_rest_app
 from gateway.classify import ClassifyLimits, ClassifySurface
 from gateway.errors import CLASSIFY_ERRORS, V2_ERRORS
-from gateway.metrics import create_registry, render_metrics
+from gateway.metrics import Snapshot, render_metrics
 from gateway.service import InferenceService
 from gateway.settings import Settings
 from models.preprocessing import Preprocessing
@@ -96,7 +96,7 @@ def test_every_error_is_listed_with_its_codes() -> None:
 
 
 def test_every_metric_is_listed_with_its_type() -> None:
-    text = render_metrics(create_registry(InferenceService({}))).decode()
+    text = render_metrics(Snapshot.of(InferenceService({}))).decode()
     expected = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
 
     assert {name: kind for name, kind, *_ in table_of(PAGE, "Metrics")} == expected

@@ -1,19 +1,27 @@
 """The metrics of GPUs, from readings of made-up ones to the text."""
 
-from prometheus_client import CollectorRegistry
-
 from backends.devices import GpuMonitor
+from backends.members import MemberState, MemberStatus
 from backends.nvml import FakeGpu, FakeMemory, FakeNvml, FakeProcess
+from batching.ports import InstanceStatistics
 from batching.virtual_time import VirtualClock
-from gateway.gpu_metrics import GpuCollector
-from gateway.metrics import render_metrics
+from gateway.engine import VersionStatistics
+from gateway.metrics import Snapshot, render_metrics
 
 
 def text(*gpus: FakeGpu, workers: dict[int, str] | None = None) -> str:
-    registry = CollectorRegistry()
-    monitor = GpuMonitor(VirtualClock(), FakeNvml(gpus=gpus), {})
-    registry.register(GpuCollector(monitor, lambda: workers or {}))
-    return render_metrics(registry).decode()
+    members = tuple(member(pid, device) for pid, device in (workers or {}).items())
+    statistics = VersionStatistics(model="m", version=1, members=members)
+    return render_metrics(
+        Snapshot([statistics], is_ready=True), GpuMonitor(VirtualClock(), FakeNvml(gpus=gpus), {})
+    ).decode()
+
+
+def member(pid: int, device: str) -> MemberStatus:
+    counters = InstanceStatistics(
+        name=f"i{pid}", device=device, executions=0, failed_executions=0, rows=0, padding_rows=0, busy_ns=0
+    )
+    return MemberStatus(statistics=counters, state=MemberState.READY, since_ns=0, reason="", restarts=0, pid=pid)
 
 
 def test_a_gpu_is_reported_under_tritons_names() -> None:

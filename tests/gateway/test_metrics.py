@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import create_metrics_app
 from gateway.engine import Duration, Histogram, VersionStatistics
-from gateway.metrics import GAUGES, TRITON_COUNTERS, create_registry, render_metrics
+from gateway.metrics import GAUGES, TRITON_COUNTERS, Snapshot, render_metrics
 from tests.gateway.fake_engine import FakeEngine
 
 STATISTICS = VersionStatistics(
@@ -39,7 +39,7 @@ class Measured(FakeEngine):
 
 
 def text_of(engine: FakeEngine) -> str:
-    return render_metrics(create_registry(engine)).decode()
+    return render_metrics(Snapshot.of(engine)).decode()
 
 
 def lines_of(*statistics: VersionStatistics) -> list[str]:
@@ -102,7 +102,7 @@ def test_a_server_without_models_has_metrics_too() -> None:
     [("GET", "/metrics", 200), ("HEAD", "/metrics", 200), ("POST", "/metrics", 405), ("GET", "/", 404)],
 )
 async def test_only_one_path_of_the_port_answers(method: str, path: str, expected: int) -> None:
-    transport = httpx.ASGITransport(create_metrics_app(create_registry(Measured(STATISTICS))))  # type: ignore[arg-type]
+    transport = httpx.ASGITransport(create_metrics_app(Measured(STATISTICS)))  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://shoal") as client:
         answer = await client.request(method, path)
 

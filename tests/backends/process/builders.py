@@ -83,7 +83,7 @@ async def loaded(worker: WorkerProcess, spec: ModelSpec) -> RemoteExecutor:
 
 async def busy(worker: WorkerProcess) -> None:
     """Until a step runs in the worker."""
-    await until(lambda: any(worker.pulse().steps))
+    await until(lambda: any(worker.pulse().steps.values()))
 
 
 async def until(condition: Callable[[], bool]) -> None:

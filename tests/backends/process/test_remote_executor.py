@@ -196,7 +196,7 @@ async def test_a_model_that_cannot_be_loaded_says_why_and_its_worker_lives_on(tm
 
 async def test_a_lane_that_was_disconnected_fails_its_batch_and_its_worker_serves_others(worker: WorkerProcess):
     staying = await identity(worker)
-    leaving = await loaded(worker, model(service_base_us="100000"))
+    leaving = await loaded(worker, model(service_base_us="1000000"))
     steps = len(worker.pulse().steps)
 
     running = asyncio.ensure_future(in_thread(leaving.run, payload(1), 1))

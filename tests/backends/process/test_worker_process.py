@@ -69,11 +69,11 @@ async def test_an_endless_loop_is_seen_beats_on_and_can_be_ended(tmp_path: Path)
     clock = MonotonicClock()
     async with started_worker() as worker, asyncio.TaskGroup() as tasks:
         executor = await loaded(worker, save_deeds(tmp_path))
-        assert worker.pulse().steps == (0,)
+        assert list(worker.pulse().steps.values()) == [0]
         began_ns = clock.now_ns()
         running = tasks.create_task(fails_with(executor.run, payload(LOOP)))
         await busy(worker)
-        (busy_since_ns,) = worker.pulse().steps
+        (busy_since_ns,) = worker.pulse().steps.values()
         await until(lambda: worker.pulse().heartbeat_ns > busy_since_ns + SECOND_NS // 5)
         worker.kill("its step took longer than 1 s")
 
@@ -157,7 +157,8 @@ class Model:
 
     assert await worker.wait_ended() == "exited with status 0"
     assert spec.file.with_name("closed").exists()
-    assert (set(open_fds()), threading.active_count()) == (fds, threads)
+    extra = {fd: target for fd, target in open_fds().items() if fd not in fds}
+    assert (extra, threading.active_count()) == ({}, threads)
     assert (shared_memory(), children()) == ([], "")
 
 
@@ -203,7 +204,7 @@ async def test_all_who_wait_hear_of_the_end():
 
     assert [task.result() for task in waiting] == ["was killed by signal 15 (SIGTERM)"] * 3
     assert worker.has_ended
-    assert worker.pulse().steps == ()
+    assert worker.pulse().steps == {}
 
 
 async def test_a_worker_that_ended_takes_no_models_and_may_be_killed_again():
@@ -219,6 +220,7 @@ async def test_a_worker_that_ended_takes_no_models_and_may_be_killed_again():
 
 async def test_a_worker_that_dies_while_it_takes_a_model_says_so(tmp_path: Path):
     async with started_worker() as worker, asyncio.TaskGroup() as tasks:
+        os.kill(worker.pid, signal.SIGSTOP)  # or it might be done before it is killed
         assigning = tasks.create_task(refused(worker))
         await asyncio.sleep(0)
         worker.kill("no more patience")
@@ -240,7 +242,7 @@ async def test_an_assignment_that_nobody_waits_for_any_more_is_given_up():
         staying = await worker.assign(model(), Placement(instances=2))
 
         assert [len(lanes) for lanes in staying] == [1, 1]
-        assert worker.pulse().steps == (0, 0)
+        assert list(worker.pulse().steps.values()) == [0, 0]
 
 
 async def test_a_worker_that_cannot_start_says_how_it_ended(capfd: pytest.CaptureFixture[str]):
