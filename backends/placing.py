@@ -61,9 +61,16 @@ def place(spec: ModelSpec, machine: Machine) -> Sequence[Site]:
     names = Counter(seat.name for seat in seats)
     if twice := [name for name, count in names.items() if count > 1]:
         raise LoadError(f"{_where(spec)}: two instances are named '{twice[0]}', expected groups of different names")
-    sites = list(_sites(spec, seats, machine.defaults))
+    return list(_sites(spec, seats, machine.defaults))
+
+
+def warn(spec: ModelSpec, sites: Sequence[Site]) -> None:
+    """Log what the configuration asks for and does not get."""
+    on_cpu = [name for site in sites if site.placement.device == "cpu" for name in site.names]
+    for group in spec.instance_groups:
+        if group.kind is DeviceKind.GPU and any(name.startswith(f"{group.name}_") for name in on_cpu):
+            logger.warning("%s: instance group '%s' asks for KIND_GPU and runs on the CPU", _where(spec), group.name)
     _warn_of_limits(spec, sites)
-    return sites
 
 
 def _seats(spec: ModelSpec, group: InstanceGroup, machine: Machine) -> Iterator[_Seat]:
@@ -88,7 +95,6 @@ def _devices(spec: ModelSpec, group: InstanceGroup, machine: Machine) -> Sequenc
     if usable and not missing:
         return [f"gpu{ordinal}" for ordinal in group.gpus or usable]
     if machine.allow_cpu and not usable:
-        logger.warning("%s asks for KIND_GPU and runs on the CPU", where)
         return ["cpu"]
     raise LoadError(f"{where} asks for {_wanted(group)}, {_found(spec, machine)}")
 

@@ -8,7 +8,7 @@ from backends.cpu_split import with_measured_split
 from backends.engine_builds import build_and_renew
 from backends.errors import BackendError, DeviceFaultError, LoadError, NoInstanceError
 from backends.members import Member, MemberState, MemberStatus, all_or_error, close_all, start_all
-from backends.placing import Machine, Site, place
+from backends.placing import Machine, Site, place, warn
 from backends.ports import ExecutorFactory
 from backends.registry import Hosting, create_executors, find_backend
 from backends.sizes import executed_sizes, warm_up_sizes
@@ -90,6 +90,7 @@ class InstancePool:
         """
         self._spec, self._machine = await with_measured_split(self._spec, self._machine, self._factory, self._clock)
         sites = place(self._spec, self._machine)
+        warn(self._spec, sites)
         for site in sites:
             for name in site.names:
                 self._members[name] = self._member(name, site)

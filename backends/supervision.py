@@ -11,7 +11,7 @@ SILENT_NS = SECOND_NS
 """A worker beats ten times a second; after this long without a beat something is wrong with it."""
 
 MUTE_NS = 10 * SECOND_NS
-"""A worker that is not stopped may be silent for this long: while code holds the interpreter's lock, it cannot beat."""
+"""An idle worker may be silent for this long; one in a step for longer, as the step may hold the interpreter's lock."""
 
 STALL_NS = SECOND_NS
 """A step that takes longer is shown as a stall; it may still end well."""
@@ -64,7 +64,7 @@ def judge(signs: Signs, step_limit_ns: int, now_ns: int) -> Verdict:
         return Verdict(Condition.HUNG, f"a step took longer than {step_limit_ns / SECOND_NS:g} s", blames_batch=True)
     if silent_ns > SILENT_NS and signs.is_stopped:
         return Verdict(Condition.HUNG, "it was stopped by a signal")
-    if silent_ns > MUTE_NS:
+    if silent_ns > MUTE_NS and not busy_ns:  # a step may hold the interpreter's lock; it has a limit of its own
         return Verdict(Condition.HUNG, f"it gave no sign of life for {silent_ns / SECOND_NS:.0f} s")
     if silent_ns > SILENT_NS:
         return Verdict(Condition.STALLED, f"no sign of life for {silent_ns / SECOND_NS:.1f} s")

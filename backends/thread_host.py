@@ -248,7 +248,7 @@ class ThreadInstance:
         try:
             return runner.run(job.payloads)
         except BackendError as error:
-            return error
+            return _without_frames(error)
         except BaseException as error:  # noqa: BLE001 - a dead thread would hang its callers
             return _caused(ExecutionError(describe(error)), error)
         finally:
@@ -270,6 +270,15 @@ def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *argum
 def _settle(reply: "asyncio.Future[Value]", value: Value) -> None:
     if not reply.done():  # the caller may have left
         reply.set_result(value)
+
+
+def _without_frames(error: BackendError) -> BackendError:
+    """The error without its tracebacks: their frames hold the batch, and so the shared memory of a lost worker."""
+    step: BaseException | None = error
+    while step is not None:
+        step.__traceback__ = None
+        step = step.__cause__ or step.__context__
+    return error
 
 
 def _caused(error: Error, cause: BaseException) -> Error:

@@ -5,9 +5,8 @@ scheduler together: what arrives in the same turn is seen together, and a busy s
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Sequence
-from types import TracebackType
-from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar, Unpack
 
 from batching.alarm import Alarm
 from batching.callers import Answer, BatchReport, Caller, Splitting
@@ -26,69 +25,13 @@ from batching.core.events import (
 )
 from batching.core.scheduler import Scheduler
 from batching.core.statistics import SchedulerStatistics
-from batching.core.tickets import Sequence as TicketSequence
 from batching.ports import BatchResult, Instance
+from batching.reservations import How, Reservation
 from batching.sharing import Seat, seated
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
 Prepared = TypeVar("Prepared")
-
-
-class How(TypedDict, total=False):
-    """What else `Scheduler.reserve` takes."""
-
-    deadline_ns: int | None
-    expires_ns: int | None
-    priority: int
-    shape_key: Hashable
-    timeout_ns: int | None
-    sequence: TicketSequence | None
-
-
-class Reservation(Generic[Payload, Result]):
-    """Room in the queue for one request, given back on exit unless `execute` was called."""
-
-    __slots__ = ("_runner", "_ticket")
-
-    def __init__(self, runner: "Runner[Payload, Result]", ticket: int) -> None:
-        self._runner = runner
-        self._ticket: int | None = ticket
-
-    async def prepare(self, rows: Coroutine[Any, Any, Prepared]) -> Prepared:
-        """Wait for what makes the rows ready, but not beyond the end of the reservation.
-
-        Raises:
-            DeadlineExceededError: The deadline passed first; the preparation is cancelled.
-            ShuttingDownError: The runner stopped first; likewise.
-            Exception: What the preparation raised.
-        """
-        if self._ticket is None:
-            raise RuntimeError("a reservation is good for one execution")
-        return await self._runner.unless_ended(self._ticket, rows)
-
-    async def execute(self, payload: Payload) -> Answer[Result]:
-        """Queue the ready rows and wait for their answer. Once per reservation.
-
-        Raises:
-            DeadlineExceededError: The deadline passed first.
-            ShuttingDownError: The runner stopped.
-            Exception: What the instance raised for the whole batch.
-        """
-        if self._ticket is None:
-            raise RuntimeError("a reservation is good for one execution")
-        ticket, self._ticket = self._ticket, None
-        return await self._runner.wait_for_answer(ticket, payload)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._ticket is not None:
-            self._runner.withdraw(self._ticket)
-            self._ticket = None
 
 
 class Runner(Generic[Payload, Result]):

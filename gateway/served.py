@@ -17,7 +17,8 @@ from batching.core.errors import (
     TooManyRowsError,
 )
 from batching.core.scheduler import Scheduler
-from batching.runner import How, Reservation, Runner
+from batching.reservations import How, Reservation
+from batching.runner import Runner
 from batching.sharing import Seat
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np  # noqa: TC002 - a module's imports stand in one place
 
-from backends.errors import BackendError, LoadError, WorkerLostError
+from backends.errors import BackendError, LoadError, OutOfMemoryError, WorkerLostError
 from backends.process.channels import Channel, EndOfStreamError
 from backends.process.child import ChildProcess
 from backends.process.messages import (
@@ -82,7 +82,7 @@ class RemoteExecutor:
 
     def stage(self, name: str, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
         """Memory for one input of the next `run`, in the slot; BYTES are copied there later."""
-        with self._using():
+        with self._using(), _as_memory_error():
             return self._writer.stage(name, shape, dtype)
 
     def run(self, inputs: Tensors, rows: int) -> Tensors:
@@ -90,9 +90,11 @@ class RemoteExecutor:
 
         Raises:
             ExecutionError: The computation failed, or a tensor has elements of no type that can be served.
+            OutOfMemoryError: No more shared memory is to be had.
         """
         with self._using():
-            places = self._writer.write(inputs)
+            with _as_memory_error():
+                places = self._writer.write(inputs)
             return self._answer(self._ask(Run(rows, self._inputs.capacity_bytes, places)))
 
     def close(self) -> None:
@@ -178,3 +180,12 @@ class RemoteExecutor:
             self._process.kill("it closed a connection of its own")
             self._process.wait(_DEATH_S)
         return self._process.lost
+
+
+@contextmanager
+def _as_memory_error() -> Iterator[None]:
+    """The operating system gives no more shared memory: fewer rows may do."""
+    try:
+        yield
+    except OSError as error:
+        raise OutOfMemoryError(f"no shared memory for the batch: {error.strerror}") from error

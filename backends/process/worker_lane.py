@@ -1,6 +1,7 @@
 """One lane in a worker process: a thread that does with its executor what the gateway asks for."""
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -62,6 +63,7 @@ class WorkerLane:
         self._clock = clock
         self._show_busy = show_busy
         self._on_end = on_end
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._serve, name=f"lane of {spec.name}", daemon=True)
 
     def start(self) -> None:
@@ -93,6 +95,7 @@ class WorkerLane:
         except BaseException as error:  # noqa: BLE001 - SystemExit from model code too is an answer, not the end
             return Failure.of(error, ExecutionError if isinstance(request, Run) else LoadError)
         finally:
+            self._end_if_forked()
             self._show_busy(0)
 
     def _do(self, request: Request) -> Done:
@@ -117,9 +120,17 @@ class WorkerLane:
 
     def _run(self, request: Run) -> Done:
         self._pinned.follow(request.capacity_bytes)
-        outputs = self._executor.run(self._reader.read(request.tensors), request.rows)
+        try:
+            outputs = self._executor.run(self._reader.read(request.tensors), request.rows)
+        finally:
+            self._end_if_forked()
         places = self._writer.write(outputs)
         return Done(self._outputs.capacity_bytes, places)
+
+    def _end_if_forked(self) -> None:
+        # A child that model code has forked came back from it: only the parent answers on what both of them have open.
+        if os.getpid() != self._pid:
+            os._exit(0)
 
     def _release(self) -> None:
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.errors import LoadError
-from backends.placing import Machine, Site, place
+from backends.placing import Machine, Site, place, warn
 from backends.ports import Placement
 from backends.registry import Hosting
 from models.spec import DeviceKind, ExecutionSpec, Host, InstanceGroup, ModelSpec
@@ -107,7 +107,10 @@ def test_a_gpu_that_is_not_there_is_refused_with_what_there_is(
 
 
 def test_a_group_on_a_gpu_runs_on_the_cpu_when_allowed_and_says_so(caplog: pytest.LogCaptureFixture):
-    (site,) = place(spec(group(DeviceKind.GPU, 2, (0, 1))), machine(NO_GPU, allow_cpu=True))
+    wanted = spec(group(DeviceKind.GPU, 2, (0, 1)))
+
+    (site,) = place(wanted, machine(NO_GPU, allow_cpu=True))
+    warn(wanted, [site])
 
     assert (site.placement.device, site.names) == ("cpu", ("g_0", "g_1"))
     assert "instance group 'g' asks for KIND_GPU and runs on the CPU" in caplog.text
@@ -121,8 +124,10 @@ def test_a_missing_gpu_is_not_replaced_by_the_cpu_where_there_are_others():
 def test_limits_that_cannot_be_kept_in_a_thread_are_named(caplog: pytest.LogCaptureFixture):
     limited = replace(spec(group(DeviceKind.CPU)), execution=ExecutionSpec(step_timeout_s=1, max_restarts=2))
 
-    place(limited, machine(NO_GPU))
-    place(replace(limited, execution=replace(limited.execution, host=Host.PROCESS)), machine(NO_GPU))
+    apart = replace(limited, execution=replace(limited.execution, host=Host.PROCESS))
+
+    for each in (limited, apart):
+        warn(each, place(each, machine(NO_GPU)))
 
     (record,) = caplog.records
     assert "[execution] step_timeout_s, max_restarts has no effect" in record.message

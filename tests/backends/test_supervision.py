@@ -24,6 +24,7 @@ def signs(*, silent_s: float = 0, busy_s: float = 0, is_stopped: bool = False) -
         pytest.param(signs(silent_s=1.2), Condition.STALLED, "no sign of life for 1.2 s", id="holds the lock"),
         pytest.param(signs(silent_s=1.2, is_stopped=True), Condition.HUNG, "stopped by a signal", id="stopped"),
         pytest.param(signs(silent_s=11), Condition.HUNG, "no sign of life for 11 s", id="mute"),
+        pytest.param(signs(silent_s=11, busy_s=4), Condition.STALLED, "no sign of life", id="a step holds the lock"),
         pytest.param(signs(busy_s=6), Condition.HUNG, "longer than 5 s", id="an endless step"),
     ],
 )
