@@ -33,6 +33,8 @@ async def with_measured_split(
     if not _is_open(spec, sites):
         return spec, machine
     placement = sites[0].placement
+    if placement.cores == 1:
+        return _split(spec, machine, instances=1, cores=1)
     async with _maker(spec, sites[0], factory, clock) as make:
 
         def executors(instances: int, threads: int) -> Sequence[Executor]:
@@ -47,10 +49,13 @@ async def with_measured_split(
         except TimeoutError:
             limit_s = spec.execution.load_timeout_s
             raise LoadError(f"model '{spec.name}': measuring it took longer than {limit_s:g} s") from None
+    return _split(spec, machine, instances=plan.instances, cores=plan.instances * plan.threads)
+
+
+def _split(spec: ModelSpec, machine: Machine, *, instances: int, cores: int) -> tuple[ModelSpec, Machine]:
     (group,) = spec.instance_groups
-    measured = replace(spec, instance_groups=(replace(group, count=plan.instances),))
-    defaults = replace(machine.defaults, cores=plan.instances * plan.threads)
-    return measured, machine._replace(defaults=defaults)
+    measured = replace(spec, instance_groups=(replace(group, count=instances),))
+    return measured, machine._replace(defaults=replace(machine.defaults, cores=cores))
 
 
 def _is_open(spec: ModelSpec, sites: Sequence[Site]) -> bool:

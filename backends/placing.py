@@ -70,6 +70,12 @@ def warn(spec: ModelSpec, sites: Sequence[Site]) -> None:
     for group in spec.instance_groups:
         if group.kind is DeviceKind.GPU and any(name.startswith(f"{group.name}_") for name in on_cpu):
             logger.warning("%s: instance group '%s' asks for KIND_GPU and runs on the CPU", _where(spec), group.name)
+    devices = {site.placement.device.rstrip("0123456789") for site in sites}
+    for kind, accelerators in (("gpu", spec.execution.gpu_accelerators), ("cpu", spec.execution.cpu_accelerators)):
+        if accelerators and kind not in devices:
+            names = ", ".join(f"'{accelerator.name}'" for accelerator in accelerators)
+            text = "%s: %s_execution_accelerator %s has no effect: no instance is on a %s"
+            logger.warning(text, _where(spec), kind, names, kind.upper())
     _warn_of_limits(spec, sites)
 
 

@@ -13,6 +13,7 @@
 or the same functions without a class. Nothing of this package is imported by such a file.
 """
 
+import difflib
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -217,6 +218,9 @@ def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence
 
 
 def _lane_count(spec: ModelSpec) -> int:
+    near = difflib.get_close_matches("max_in_flight", spec.parameters, n=1, cutoff=0.8)
+    if near and near[0] != "max_in_flight":
+        raise LoadError(f"model '{spec.name}': parameter '{near[0]}' is unknown, did you mean 'max_in_flight'?")
     text = spec.parameters.get("max_in_flight", "1")
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_LANES):
         expected = f"a number of batches from 1 to {_MAX_LANES}"

@@ -50,18 +50,20 @@ class Signs(NamedTuple):
     is_stopped: bool
 
 
-def judge(signs: Signs, step_limit_ns: int, now_ns: int) -> Verdict:
+def judge(signs: Signs, step_limit_ns: int, now_ns: int, limit_name: str = "") -> Verdict:
     """How a worker is, by what is seen of it.
 
     Args:
         signs: What is seen now.
         step_limit_ns: How long a step may take.
         now_ns: Now.
+        limit_name: What sets the limit, for the message.
     """
     silent_ns = now_ns - signs.heartbeat_ns
     busy_ns = now_ns - signs.busy_since_ns if signs.busy_since_ns else 0
     if busy_ns > step_limit_ns:
-        return Verdict(Condition.HUNG, f"a step took longer than {step_limit_ns / SECOND_NS:g} s", blames_batch=True)
+        limit = f"{step_limit_ns / SECOND_NS:g} s" + (f" ({limit_name})" if limit_name else "")
+        return Verdict(Condition.HUNG, f"a step took longer than {limit}", blames_batch=True)
     if silent_ns > SILENT_NS and signs.is_stopped:
         return Verdict(Condition.HUNG, "it was stopped by a signal")
     if silent_ns > MUTE_NS and not busy_ns:  # a step may hold the interpreter's lock; it has a limit of its own

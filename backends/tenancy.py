@@ -13,7 +13,7 @@ from backends.process.remote_executor import RemoteExecutor
 from backends.process.worker_process import WorkerProcess
 from backends.supervision import Condition, Verdict
 from backends.thread_host import ThreadInstance
-from batching.clock import Clock, seconds_to_ns
+from batching.clock import SECOND_NS, Clock, seconds_to_ns
 from models.spec import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -127,6 +127,11 @@ class SiteTenant:
         return seconds_to_ns(rules.load_timeout_s if self._is_loading else rules.step_timeout_s)
 
     @property
+    def step_limit_name(self) -> str:
+        """What sets that."""
+        return f"execution.{'load' if self._is_loading else 'step'}_timeout_s"
+
+    @property
     def lanes(self) -> Iterable[RemoteExecutor]:
         """What it uses of the process, also what it is about to use."""
         return (executor for executors in (*self._lanes, *self._loading_lanes) for executor in executors)
@@ -135,9 +140,15 @@ class SiteTenant:
         """Load, warm up, join. Raises LoadError and WorkerLostError."""
         self.disconnect()  # of an earlier try in the same process
         self._process = process
+        lost_ns = self._members[0].since_ns
         self._lanes, instances = await self._load(process)
         for member, instance in zip(self._members, instances, strict=True):
             await self._seat(member, instance)
+        if self.entered.done():
+            away_s = (self._clock.now_ns() - lost_ns) / SECOND_NS
+            logger.info(
+                "model '%s': %s works again, after %.1f s", self._spec.name, ", ".join(self._site.names), away_s
+            )
         self._enter_once(None)
 
     async def renew(self) -> None:
@@ -199,7 +210,8 @@ class SiteTenant:
             if member.state is not MemberState.CLOSED:
                 member.turn(MemberState.FAILED if is_failed else MemberState.RESTARTING, str(error))
         if self.entered.done():
-            logger.error("instance %s could not be made ready again: %s", self._site.names[0], error)
+            level = logging.ERROR if is_failed else logging.INFO
+            logger.log(level, "instance %s could not be made ready again: %s", self._site.names[0], error)
             for member in self._members if is_failed else ():
                 self._roster.left(member)  # so that nobody waits for it
         self._enter_once(error)

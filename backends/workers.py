@@ -38,6 +38,11 @@ class Tenant(Protocol):
         ...
 
     @property
+    def step_limit_name(self) -> str:
+        """What sets that."""
+        ...
+
+    @property
     def lanes(self) -> Iterable[RemoteExecutor]:
         """What it uses of the process."""
         ...
@@ -187,6 +192,8 @@ class SupervisedWorker:
             verdict = self._judge(process, now_ns) if now_ns - looked_ns < _LATE_NS else None
             looked_ns = now_ns
             if verdict is not None and verdict.condition is Condition.HUNG:
+                if verdict.blames_batch:
+                    await process.show_stacks()
                 process.kill(verdict.reason, blames_batch=verdict.blames_batch)
                 return await process.wait_ended()
 
@@ -196,7 +203,8 @@ class SupervisedWorker:
         worst = judge(Signs(pulse.heartbeat_ns, 0, pulse.is_stopped), 0, now_ns)
         for tenant in tuple(self.tenants):
             started_ns = min((since for lane in tenant.lanes if (since := pulse.steps.get(lane, 0))), default=0)
-            verdict = judge(Signs(pulse.heartbeat_ns, started_ns, pulse.is_stopped), tenant.step_limit_ns, now_ns)
+            signs = Signs(pulse.heartbeat_ns, started_ns, pulse.is_stopped)
+            verdict = judge(signs, tenant.step_limit_ns, now_ns, tenant.step_limit_name)
             tenant.show(verdict)
             worst = max(worst, verdict, key=lambda each: _SEVERITY[each.condition])
         return worst

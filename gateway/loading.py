@@ -22,7 +22,7 @@ from batching.runner import Runner
 from batching.sharing import Seat
 from gateway.decoding import Decoder
 from gateway.policies import create_scheduler
-from gateway.rate_limit import RateLimit, parse_resource_limit
+from gateway.rate_limit import RateLimit, parse_resource_limit, rate_limit_notes
 from gateway.served import Served
 from gateway.settings import Settings
 from models.errors import ModelsError, RepositoryError
@@ -93,9 +93,10 @@ async def loaded_models(
 ) -> AsyncIterator[Loaded]:
     """Load and warm all versions; their instances are closed at the end of the block."""
     loaded = Loaded()
-    rate_limit = None
-    if settings.rate_limit == "execution_count":
-        rate_limit = RateLimit([parse_resource_limit(text) for text in settings.rate_limit_resource], clock)
+    limits = [parse_resource_limit(text) for text in settings.rate_limit_resource]
+    rate_limit = RateLimit(limits, clock) if settings.rate_limit == "execution_count" else None
+    for text in rate_limit_notes([spec for entry in entries for spec in entry.versions], limits, rate_limit):
+        _log.warning("%s", text)
     found = await asyncio.to_thread(gpus)
     visible = {gpu.index: gpu.uuid for gpu in found}
     cores = _divided_cores(entries, bool(found))
@@ -120,7 +121,8 @@ def _divided_cores(entries: Sequence[ModelEntry], has_gpus: bool) -> Mapping[str
     on_cpu = [_name(spec) for spec in versions if not (has_gpus and _wants_gpu(spec))]
     budget = cpu_budget()
     shares = divide(budget.cores, on_cpu)
-    _log.info("cores: %s", explain_division(budget, shares))
+    if shares:
+        _log.info("cores: %s", explain_division(budget, shares))
     return {_name(spec): shares.get(_name(spec), budget.cores) for spec in versions}
 
 

@@ -166,6 +166,22 @@ class RateLimit:
                 )
 
 
+def rate_limit_notes(
+    specs: Sequence[ModelSpec], limits: Sequence[ResourceLimit], rate_limit: RateLimit | None
+) -> Iterator[str]:
+    """What is asked for and has no effect, in sentences."""
+    asking = [spec for spec in specs if _takes_part(spec)]
+    if rate_limit is None:
+        if limits:
+            yield "--rate-limit-resource has no effect without --rate-limit=execution_count"
+        for spec in asking:
+            yield f"model '{spec.name}': rate_limiter has no effect without --rate-limit=execution_count"
+        return
+    asked = sorted({name for spec in asking for group in spec.instance_groups for name in _needs_of(group.resources)})
+    for name in dict.fromkeys(limit.name for limit in limits if limit.name not in asked):
+        yield f"no model asks for resource '{name}' of --rate-limit-resource; asked for: {', '.join(asked) or 'none'}"
+
+
 def _takes_part(spec: ModelSpec) -> bool:
     return any(_needs_of(group.resources) for group in spec.instance_groups)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from backends.errors import WorkerLostError
+from backends.process.messages import STACKS_SIGNAL
 
 _STDERR = 2
 
@@ -63,7 +64,8 @@ class ChildProcess:
         """
         process = subprocess.Popen(  # noqa: S603 - our own module
             # -P: a directory called `backends` in the working directory must not be taken for ours.
-            [sys.executable, "-P", "-m", module, *arguments],
+            # -u: what model code prints is in the log at once, also when it dies with its next step.
+            [sys.executable, "-P", "-u", "-m", module, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=_STDERR,
             pass_fds=fds,
@@ -108,6 +110,13 @@ class ChildProcess:
             if not self._kill_reason:
                 self._kill_reason, self._blames_batch = reason, blames_batch
             signal.pidfd_send_signal(self._fd, signal.SIGKILL)
+
+    def dump_stacks(self) -> None:
+        """Let it write to stderr what its threads are doing, if it is one of ours and can."""
+        with self._lock:
+            if not self._ending:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._fd, STACKS_SIGNAL)
 
     def wait(self, timeout_s: float) -> bool:
         """Block until it has ended; returns whether it has."""

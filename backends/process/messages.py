@@ -1,5 +1,6 @@
 """What gateway and worker say to each other: JSON that is checked when it arrives, and never a pickle."""
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
@@ -19,6 +20,9 @@ _ERRORS = {
     if isinstance(error, type) and issubclass(error, BackendError)
 }
 _MAX_TEXT = 10_000
+
+STACKS_SIGNAL = signal.SIGUSR1
+"""On which a worker writes the stacks of its threads to stderr, whatever they are doing."""
 
 
 @dataclass(frozen=True, slots=True)

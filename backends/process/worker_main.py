@@ -21,6 +21,7 @@ from backends.process.messages import (
     ASSIGNMENT,
     NEWS,
     ORDERS,
+    STACKS_SIGNAL,
     Assign,
     Assigned,
     Assignment,
@@ -122,6 +123,7 @@ def main(name: str, control_fd: str, page_fd: str, parent_pid: str) -> None:
     """Set the process up and work."""
     _die_with(int(parent_pid))
     faulthandler.enable()
+    faulthandler.register(STACKS_SIGNAL, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever ends the gateway ends its workers in order
     _log_to_stderr(name)
     _hide_main()
@@ -158,8 +160,8 @@ def _beat(page: StatusPage, control_fd: int, clock: Clock) -> None:
 
 def _log_to_stderr(name: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    form = "%(levelname)s worker '%(worker)s': %(name)s: %(message)s"
-    handler.setFormatter(logging.Formatter(form, defaults={"worker": name}))
+    form = "%(asctime)s.%(msecs)03d %(levelname)s worker '%(worker)s': %(message)s"
+    handler.setFormatter(logging.Formatter(form, "%H:%M:%S", defaults={"worker": name}))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STOPPED_STATES = ("T", "t")  # by a signal, by a debugger
 
+_STACKS_S = 0.2
+
 
 class Pulse(NamedTuple):
     """What is seen of a worker without asking it.
@@ -111,6 +113,13 @@ class WorkerProcess:
             blames_batch: What it is running is the reason, so that it must not be run elsewhere.
         """
         self._started.child.kill(reason, blames_batch=blames_batch)
+
+    async def show_stacks(self) -> None:
+        """Have the process write the stacks of its threads to the log, for somebody who wonders where it hangs."""
+        self._started.child.dump_stacks()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STACKS_S):  # it takes a moment, and nobody tells when it is done
+                await self._ended.wait()
 
     async def aclose(self, grace_s: float = 5.0) -> None:
         """Let running batches finish, close the executors and end the process; kill it after `grace_s` seconds.

@@ -77,7 +77,7 @@ def untrusted(file: Path, where: str, found: str) -> LoadError:
     """The refusal of a file that could run any code while it is read."""
     return LoadError(
         f"{where}: {file.name} holds {found}; reading it could run any code, so it is refused. Save the tensors alone "
-        "(torch.save(module.state_dict(), ...)), or start with --trust-pickled-models if you trust its author"
+        "(torch.save(module.state_dict(), ...)), or start with --trust-pickled-models=true if you trust its author"
     )
 
 
