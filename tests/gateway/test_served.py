@@ -71,7 +71,7 @@ async def test_a_deadline_ends_the_waiting_and_is_counted_as_rejected() -> None:
         await asyncio.to_thread(gate.entered.acquire)
 
         with pytest.raises(DeadlineExceededError):
-            await service.infer(rows(2, timeout_ns=1_000_000))
+            await service.infer(rows(2, timeout_ns=50_000_000))
         gate.open()
 
         assert values(await running) == [1]
