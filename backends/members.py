@@ -120,7 +120,11 @@ class Member:
             return await self.execute_here(batch)
         except (WorkerLostError, InstanceClosedError) as error:
             is_guilty = isinstance(error, WorkerLostError) and error.blames_batch
-            other = None if is_guilty or self.state is MemberState.CLOSED else self._substitute(self)
+            other = None
+            if isinstance(error, InstanceClosedError) and self.is_serving:
+                other = self  # another instance has taken over before the batch's turn
+            elif not is_guilty and self.state is not MemberState.CLOSED:
+                other = self._substitute(self)
             if other is None:
                 raise
             logger.info("instance %s: a batch is run again by %s: %s", self._name, other.name, error)

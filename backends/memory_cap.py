@@ -40,7 +40,7 @@ class MemoryCap:
         """A batch of `rows` executed rows did not fit. Returns whether that lowers the cap."""
         self.failures += 1
         self._retry_at_ns = now_ns + RETRY_NS
-        lower = self.next_smaller(rows) or 1
+        lower = self.next_smaller(rows) or (self._sizes[0] if self._sizes else 1)
         if lower >= self._rows:
             return False
         self._rows = lower

@@ -152,10 +152,15 @@ class InstancePool:
                 await close_all(instances)
         except TimeoutError:
             pass
-        for key, tenant in tenants.items():
-            tenant.disconnect()
-            await self._workers.leave(key, tenant)
+        finally:  # also if this is cancelled
+            ending = [self._move_out(key, tenant) for key, tenant in tenants.items()]
+        if tasks := [task for task in ending if task is not None]:
+            await asyncio.wait(tasks)
         await close_all(instances)
+
+    def _move_out(self, key: str, tenant: SiteTenant) -> "asyncio.Task[None] | None":
+        tenant.disconnect()
+        return self._workers.leave(key, tenant)
 
     # For tenants
 

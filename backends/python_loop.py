@@ -3,11 +3,29 @@
 import asyncio
 import inspect
 import logging
+import os
+import selectors
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 logger = logging.getLogger(__name__)
+
+
+class _OwnSelector(selectors.DefaultSelector):
+    """Ends a child that model code has forked when it comes back to the loop: it has the parent's descriptors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pid = os.getpid()
+
+    @override
+    def select(self, timeout: float | None = None) -> "list[tuple[selectors.SelectorKey, int]]":
+        if os.getpid() != self._pid:
+            os._exit(0)
+        return super().select(timeout)
 
 
 class LoopThread:
@@ -18,7 +36,7 @@ class LoopThread:
     """
 
     def __init__(self, name: str) -> None:
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._runner = asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_OwnSelector()))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._is_closing = False
 

@@ -117,6 +117,7 @@ class SiteTenant:
         self._process: WorkerProcess | None = None  # the one that it entered last
         self._lanes: Lanes = ()
         self._loading_lanes: Lanes = ()
+        self._turn = asyncio.Lock()  # one of entering and renewing at a time
         self.entered: asyncio.Future[BackendError | None] = asyncio.get_running_loop().create_future()
         """Done when its first try to enter has ended; the error is a value, because nobody may wait for it."""
 
@@ -138,12 +139,14 @@ class SiteTenant:
 
     async def enter(self, process: WorkerProcess) -> None:
         """Load, warm up, join. Raises LoadError and WorkerLostError."""
-        self.disconnect()  # of an earlier try in the same process
-        self._process = process
         lost_ns = self._members[0].since_ns
-        self._lanes, instances = await self._load(process)
-        for member, instance in zip(self._members, instances, strict=True):
-            await self._seat(member, instance)
+        async with self._turn:
+            if process is not self._process or not self._lanes:  # else it was renewed after a try that failed
+                self.disconnect()
+                self._process = process
+                self._lanes, instances = await self._load(process)
+                for member, instance in zip(self._members, instances, strict=True):
+                    await self._seat(member, instance)
         if self.entered.done():
             away_s = (self._clock.now_ns() - lost_ns) / SECOND_NS
             logger.info(
@@ -160,21 +163,23 @@ class SiteTenant:
             LoadError: The model cannot be made ready; the old instances stay.
             WorkerLostError: The process ended meanwhile.
         """
-        process = self._process
-        if process is None or process.has_ended:
-            return  # the next one is entered in the new way
-        lanes, instances = await self._load(process)
-        old_lanes, self._lanes = self._lanes, lanes
-        for member, instance in zip(self._members, instances, strict=True):
-            if process is self._process and not process.has_ended:
-                await self._seat(member, instance)
-            else:
-                await close_all([instance])
-        _disconnect(old_lanes)
+        async with self._turn:
+            process = self._process
+            if process is None or process.has_ended:
+                return  # the next one is entered in the new way
+            lanes, instances = await self._load(process)
+            old_lanes, self._lanes = self._lanes, lanes
+            for member, instance in zip(self._members, instances, strict=True):
+                if process is self._process and not process.has_ended:
+                    await self._seat(member, instance)
+                else:
+                    await close_all([instance])
+            _disconnect(old_lanes)
 
     async def _load(self, process: WorkerProcess) -> tuple[Lanes, Sequence[ThreadInstance]]:
         limit_s = self._spec.execution.load_timeout_s
         self._is_loading = True
+        lanes: Lanes = ()
         try:
             async with asyncio.timeout(limit_s):  # the making is no step of a lane, so nobody else watches it
                 self._loading_lanes = lanes = await process.assign(self._spec, self._site.placement)
@@ -185,6 +190,9 @@ class SiteTenant:
             await process.wait_ended()
             text = f"worker '{process.name}' was ended: making executors took longer than {limit_s:g} s"
             raise WorkerLostError(text) from None
+        except BaseException:
+            _disconnect(lanes)  # or the worker keeps them, and this process its ends
+            raise
         finally:
             self._is_loading = False
             self._loading_lanes = ()

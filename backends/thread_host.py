@@ -14,7 +14,14 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from backends.batch_run import BatchRun, BatchRunner, describe
-from backends.errors import BackendError, DeviceFaultError, ExecutionError, InstanceClosedError, LoadError
+from backends.errors import (
+    BackendError,
+    DeviceFaultError,
+    ExecutionError,
+    InstanceClosedError,
+    LoadError,
+    WorkerLostError,
+)
 from backends.memory_cap import MemoryCap
 from backends.ports import Executor
 from batching.clock import Clock
@@ -29,6 +36,7 @@ Error = TypeVar("Error", bound=BackendError)
 
 # An error is a value here, not a future's exception: one that nobody waits for any more must not be logged as lost.
 _Answer = BatchRun | BackendError
+_Failure = LoadError | WorkerLostError
 
 
 @dataclass(slots=True)
@@ -118,9 +126,9 @@ class ThreadInstance:
             if failure is not None:
                 raise failure
 
-    async def _start_lane(self, executor: Executor, warm_up_rows: Sequence[int], suffix: str) -> LoadError | None:
+    async def _start_lane(self, executor: Executor, warm_up_rows: Sequence[int], suffix: str) -> _Failure | None:
         loop = asyncio.get_running_loop()
-        ready: asyncio.Future[LoadError | None] = loop.create_future()
+        ready: asyncio.Future[_Failure | None] = loop.create_future()
         # Daemon: a process that ends without closing must not hang on a batch.
         thread = threading.Thread(
             target=self._work, args=(loop, ready, executor, warm_up_rows), name=f"{self._name}{suffix}", daemon=True
@@ -218,7 +226,7 @@ class ThreadInstance:
     def _work(
         self,
         loop: asyncio.AbstractEventLoop,
-        ready: "asyncio.Future[LoadError | None]",
+        ready: "asyncio.Future[_Failure | None]",
         executor: Executor,
         warm_up_rows: Sequence[int],
     ) -> None:
@@ -233,10 +241,12 @@ class ThreadInstance:
         self._release(executor)
         _tell(loop, self._ended)
 
-    def _prepare(self, executor: Executor, warm_up_rows: Sequence[int]) -> LoadError | None:
+    def _prepare(self, executor: Executor, warm_up_rows: Sequence[int]) -> _Failure | None:
         try:
             executor.load()
             executor.warm_up(warm_up_rows)
+        except WorkerLostError as error:
+            return _without_frames(error)  # the model is not to blame
         except LoadError as error:
             return error
         except BaseException as error:  # noqa: BLE001 - whatever engine or model code raises, `start` must hear of it
@@ -272,7 +282,7 @@ def _settle(reply: "asyncio.Future[Value]", value: Value) -> None:
         reply.set_result(value)
 
 
-def _without_frames(error: BackendError) -> BackendError:
+def _without_frames(error: Error) -> Error:
     """The error without its tracebacks: their frames hold the batch, and so the shared memory of a lost worker."""
     step: BaseException | None = error
     while step is not None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 from backends.errors import BackendError, LoadError, WorkerLostError
 from backends.process.remote_executor import RemoteExecutor
 from backends.process.worker_process import WorkerProcess
-from backends.supervision import Condition, RestartBudget, RestartRules, Signs, Verdict, judge
+from backends.supervision import MUTE_NS, Condition, RestartBudget, RestartRules, Signs, Verdict, judge
 from batching.clock import SECOND_NS, Clock
 
 logger = logging.getLogger(__name__)
@@ -163,22 +163,27 @@ class SupervisedWorker:
 
     async def _let_in(self, tenant: Tenant, process: WorkerProcess) -> None:
         while tenant in self.tenants and not process.has_ended:
-            self._loading += 1
-            try:
-                await tenant.enter(process)
-            except WorkerLostError as error:
-                tenant.refused(error)
+            error = await self._enter(tenant, process)
+            if error is None:
+                return
+            tenant.refused(error)
+            if isinstance(error, WorkerLostError):
                 process.kill(str(error))  # if it has not ended anyway: it cannot be talked to
                 await process.wait_ended()
-            except LoadError as error:
-                tenant.refused(error)
+            else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._rules.retry_ns / SECOND_NS):
                         await process.wait_ended()
-            else:
-                return
-            finally:
-                self._loading -= 1
+
+    async def _enter(self, tenant: Tenant, process: WorkerProcess) -> WorkerLostError | LoadError | None:
+        self._loading += 1
+        try:
+            await tenant.enter(process)
+        except (WorkerLostError, LoadError) as error:
+            return error
+        finally:
+            self._loading -= 1
+        return None
 
     async def _watch(self, process: WorkerProcess) -> str:
         """Look at it until it ends, and end it if it hangs."""
@@ -200,10 +205,12 @@ class SupervisedWorker:
     def _judge(self, process: WorkerProcess, now_ns: int) -> Verdict:
         """Each tenant by its own lanes and limit; the worst that is found holds for the process."""
         pulse = process.pulse()
-        worst = judge(Signs(pulse.heartbeat_ns, 0, pulse.is_stopped), 0, now_ns)
+        # Any lane's step may hold the interpreter's lock: until it ends, none of the tenants is mute.
+        heartbeat_ns = max(pulse.heartbeat_ns, now_ns - MUTE_NS) if any(pulse.steps.values()) else pulse.heartbeat_ns
+        worst = judge(Signs(heartbeat_ns, 0, pulse.is_stopped), 0, now_ns)
         for tenant in tuple(self.tenants):
             started_ns = min((since for lane in tenant.lanes if (since := pulse.steps.get(lane, 0))), default=0)
-            signs = Signs(pulse.heartbeat_ns, started_ns, pulse.is_stopped)
+            signs = Signs(heartbeat_ns, started_ns, pulse.is_stopped)
             verdict = judge(signs, tenant.step_limit_ns, now_ns, tenant.step_limit_name)
             tenant.show(verdict)
             worst = max(worst, verdict, key=lambda each: _SEVERITY[each.condition])
@@ -269,11 +276,12 @@ class WorkerHouse:
         task.add_done_callback(self._beside.discard)
         return task
 
-    async def leave(self, key: str, tenant: Tenant) -> None:
-        """A tenant moves out; the worker of the last one ends."""
+    def leave(self, key: str, tenant: Tenant) -> "asyncio.Task[None] | None":
+        """A tenant moves out; the worker of the last one ends. Returns the task whose end says that it has."""
         worker, task = self._workers[key]
         worker.tenants.pop(tenant, None)
-        if not worker.tenants:
-            del self._workers[key]
-            task.cancel()
-            await asyncio.wait([task])
+        if worker.tenants:
+            return None
+        del self._workers[key]
+        task.cancel()
+        return task

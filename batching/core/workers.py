@@ -90,7 +90,7 @@ class Workers:
         if worker is None or worker.is_leaving:
             return False
         worker.is_leaving = True
-        self.idle_slots -= worker.slots - worker.busy
+        self.idle_slots -= max(0, worker.slots - worker.busy)
         worker.busy, worker.held = worker.busy - worker.held, 0
         self._forget_if_gone(worker)
         self._recount()
@@ -140,7 +140,7 @@ class Workers:
             worker.held = 0
         shown = self.gate.shown(self.staying)
         for worker, slots in zip(self.staying, shown, strict=True):
-            worker.held = worker.slots - worker.busy - slots
+            worker.held = max(0, worker.slots - worker.busy - slots)
             worker.busy += worker.held
         self.idle_slots = sum(shown)
 

@@ -29,6 +29,14 @@ def test_where_only_some_sizes_are_run_the_next_smaller_one_is_the_cap():
     assert (cap.rows, cap.next_smaller(1)) == (1, 0)
 
 
+def test_the_cap_is_not_below_the_smallest_size_that_is_run():
+    cap = MemoryCap(8, (4, 8))
+
+    lowered = [cap.too_large(rows, now_ns=0) for rows in (8, 4)]
+
+    assert (lowered, cap.rows) == ([True, False], 4)
+
+
 def test_a_single_row_that_does_not_fit_leaves_a_cap_of_one():
     cap = MemoryCap(4)
 

@@ -17,7 +17,7 @@ from batching.runner import Runner
 from loadtest.soak import identity, serving, soak
 from models.inference import Tensors
 from models.spec import DeviceKind, ExecutionSpec, InstanceGroup, ModelSpec
-from tests.backends.process.builders import until
+from tests.backends.process.builders import shared_memory, until
 
 RISKY = """
 import ctypes, os, signal, time
@@ -234,6 +234,45 @@ async def test_what_waits_is_answered_when_the_model_cannot_be_loaded_again(tmp_
     assert "no such luck" in str(outcomes[-1])
 
 
+async def test_a_worker_that_dies_while_it_loads_again_is_followed_by_one_that_serves_what_waits(tmp_path: Path):
+    spec = risky(tmp_path)
+    async with serving(spec) as (runner, pool):
+        once = "import os, pathlib\nflag = pathlib.Path(__file__).with_name('died')\n"
+        once += "if not flag.exists():\n    flag.touch()\n    os._exit(5)\n"
+        spec.file.write_text(once + RISKY)
+        outcomes = await asyncio.gather(*(ask(runner, value) for value in (905, *range(20))), return_exceptions=True)
+        (status,) = pool.statuses()
+
+    assert [type(outcome) for outcome in outcomes[:8]] == [WorkerLostError] * 8
+    assert [first(outcome) for outcome in outcomes[8:]] == list(range(7, 20))
+    assert status.restarts == 2
+
+
+async def test_renewals_that_fail_leave_the_old_instances_and_nothing_else(tmp_path: Path):
+    spec = risky(tmp_path)
+    async with serving(spec) as (runner, pool):
+        before = shared_memory()
+        spec.file.write_text("raise ValueError('no such luck')\n")
+        for _ in range(3):
+            with pytest.raises(LoadError, match="no such luck"):
+                await pool.renew()
+        answer = await ask(runner, 3)
+        after = shared_memory()
+
+    assert first(answer) == 3
+    assert len(after) == len(before)
+
+
+async def test_a_child_that_async_model_code_forks_answers_nobody(tmp_path: Path):
+    code = "import os\nasync def execute(inputs):\n    os.fork()\n    return {'y': inputs['x'].copy()}\n"
+    async with serving(risky(tmp_path, source=code)) as (runner, pool):
+        answers = [first(await ask(runner, number)) for number in range(5)]
+        (status,) = pool.statuses()
+
+    assert answers == list(range(5))
+    assert status.restarts == 0
+
+
 async def test_batches_that_are_lost_with_their_worker_are_counted(tmp_path: Path):
     async with serving(risky(tmp_path, max_restarts=-1)) as (runner, pool):
         for _ in range(5):
@@ -276,8 +315,9 @@ async def test_a_worker_that_takes_too_long_to_load_is_ended_and_says_so(tmp_pat
             pass
 
 
-async def test_instances_that_are_renewed_under_load_lose_nothing(tmp_path: Path):
-    async with serving(risky(tmp_path, instances=2)) as (runner, pool), asyncio.TaskGroup() as tasks:
+@pytest.mark.parametrize("instances", [1, 2])
+async def test_instances_that_are_renewed_under_load_lose_nothing(tmp_path: Path, instances: int):
+    async with serving(risky(tmp_path, instances=instances)) as (runner, pool), asyncio.TaskGroup() as tasks:
         asking = [tasks.create_task(ask(runner, number)) for number in range(400)]
         pids = [status.pid for status in pool.statuses()]
         for _ in range(3):
