@@ -134,7 +134,7 @@ class WorkerProcess:
                 await self._leave(running, grace_s)
         finally:
             running.child.kill(f"it did not end within {grace_s:g} s")
-        await self._ended.wait()
+            await self._ended.wait()  # a moment; also when this is cancelled, or its descriptors would be left
 
     def pulse(self) -> Pulse:
         """How the process is now. When it has ended: its last heartbeat, no steps."""
