@@ -46,7 +46,7 @@ BACKENDS: dict[str, Backend] = {
         has_costly_sizes=False,
     ),
     "onnxruntime": Backend(
-        "backends.onnx_executor:create_executors", Hosting.THREAD, Hosting.DEVICE_PROCESS, Hosting.DEVICE_PROCESS
+        "backends.onnx_engine.executor:create_executors", Hosting.THREAD, Hosting.DEVICE_PROCESS, Hosting.DEVICE_PROCESS
     ),
     "pytorch": Backend(
         "backends.torch_engine.executor:create_executors",

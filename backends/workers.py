@@ -95,11 +95,6 @@ class SupervisedWorker:
         """Of the process, or 0."""
         return self._process.pid if self._process is not None else 0
 
-    @property
-    def restarts(self) -> int:
-        """How many processes have ended."""
-        return self._budget.restarts
-
     def add(self, tenant: Tenant) -> None:
         """A tenant enters now, if there is a process, and each later one."""
         self.tenants[tenant] = None

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from backends.errors import ExecutionError, LoadError, OutOfMemoryError
-from backends.onnx_executor import OnnxExecutor, check_installation, create_executors
-from backends.onnx_session import SharedSession
+from backends.onnx_engine.executor import OnnxExecutor, check_installation, create_executors
+from backends.onnx_engine.session import SharedSession
 from backends.ports import Executor, Placement
 from models.spec import ModelSpec
 from models.tensors import DataType, TensorSpec

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backends.errors import LoadError
-from backends.onnx_providers import CPU, CUDA, OPENVINO, TENSORRT, Provider, choose_providers, engine_cache
-from backends.onnx_settings import read_settings
+from backends.onnx_engine.providers import CPU, CUDA, OPENVINO, TENSORRT, Provider, choose_providers, engine_cache
+from backends.onnx_engine.settings import read_settings
 from backends.ports import Placement
 from models.spec import Accelerator, ExecutionSpec
 from models.tensors import DataType

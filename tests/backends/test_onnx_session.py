@@ -6,9 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from backends.errors import LoadError
-from backends.onnx_libraries import missing_library
-from backends.onnx_providers import CPU, CUDA, TENSORRT, Provider
-from backends.onnx_session import SharedSession, check_providers, clean_text
+from backends.onnx_engine.libraries import missing_library
+from backends.onnx_engine.providers import CPU, CUDA, TENSORRT, Provider
+from backends.onnx_engine.session import SharedSession, check_providers, clean_text
 from tests.backends.builders import model
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from backends.errors import LoadError
-from backends.onnx_settings import SessionSettings, read_settings
+from backends.onnx_engine.settings import SessionSettings, read_settings
 from backends.ports import Placement
 from tests.backends.builders import model
 

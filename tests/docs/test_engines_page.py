@@ -2,7 +2,7 @@
 
 import pytest
 
-from backends.onnx_settings import PARAMETERS
+from backends.onnx_engine.settings import PARAMETERS
 from backends.tensorrt_engine.executor import OWN_PARAMETERS
 from backends.torch_engine import parameters as torch_parameters
 from tests.docs.pages import ROOT

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backends.errors import LoadError
-from backends.onnx_providers import CPU, Provider
+from backends.onnx_engine.providers import CPU, Provider
 from models.spec import ModelSpec
 from models.tensors import DataType
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from backends.onnx_options import Option, flag, number, numbered, read_option
+from backends.onnx_engine.options import Option, flag, number, numbered, read_option
 from backends.ports import Placement
 from models.spec import ModelSpec
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from backends.errors import LoadError
-from backends.onnx_options import Option, flag, number, one_of, read_options, word_flag
-from backends.onnx_settings import CUDA_PARAMETERS, SessionSettings
+from backends.onnx_engine.options import Option, flag, number, one_of, read_options, word_flag
+from backends.onnx_engine.settings import CUDA_PARAMETERS, SessionSettings
 from backends.ports import Placement
 from backends.sizes import executed_sizes
 from models.spec import Accelerator, ModelSpec

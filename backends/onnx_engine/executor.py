@@ -25,10 +25,10 @@ from backends.blank import blank_inputs, variable_inputs
 from backends.errors import ExecutionError, LoadError
 from backends.faults import classify
 from backends.gpu_setup import PREPARING
-from backends.onnx_libraries import missing_library, preload_libraries
-from backends.onnx_providers import CPU, CUDA, TENSORRT, Provider, choose_providers, engine_cache
-from backends.onnx_session import SharedSession, check_providers, check_signature, clean_text
-from backends.onnx_settings import SessionSettings, read_settings
+from backends.onnx_engine.libraries import missing_library, preload_libraries
+from backends.onnx_engine.providers import CPU, CUDA, TENSORRT, Provider, choose_providers, engine_cache
+from backends.onnx_engine.session import SharedSession, check_providers, check_signature, clean_text
+from backends.onnx_engine.settings import SessionSettings, read_settings
 from backends.ports import Executor, Placement
 from models.inference import Array, Tensors
 from models.spec import ModelSpec
@@ -175,8 +175,8 @@ class OnnxExecutor:
 def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence[Executor]]:
     """The lanes of each instance: one on a CPU, two on a GPU. They share a session; the cores are divided among them.
 
-    Parameters of the model have the names of Triton's backend (see `onnx_settings`), accelerators those of its
-    ``optimization.execution_accelerators`` (see `onnx_providers`).
+    Parameters of the model have the names of Triton's backend (see `settings`), accelerators those of its
+    ``optimization.execution_accelerators`` (see `providers`).
 
     Raises:
         LoadError: A parameter is not valid, this build of ONNX Runtime lacks a provider, or two builds are installed.
