@@ -1,6 +1,7 @@
 """The instances of one model version: made from its instance groups, started together, replaced when they die."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -19,6 +20,8 @@ from batching.clock import Clock
 from batching.ports import Instance
 from models.inference import Tensors
 from models.spec import ModelSpec
+
+logger = logging.getLogger(__name__)
 
 _CLOSE_S = 5.0
 
@@ -151,7 +154,8 @@ class InstancePool:
             async with asyncio.timeout(_CLOSE_S if tenants else None):
                 await close_all(instances)
         except TimeoutError:
-            pass
+            where = f"model '{self._spec.name}' version {self._spec.version}"
+            logger.warning("%s: a batch is still running after %g s and is given up", where, _CLOSE_S)
         finally:  # also if this is cancelled
             ending = [self._move_out(key, tenant) for key, tenant in tenants.items()]
         if tasks := [task for task in ending if task is not None]:

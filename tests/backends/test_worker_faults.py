@@ -283,13 +283,16 @@ async def test_batches_that_are_lost_with_their_worker_are_counted(tmp_path: Pat
     assert status.statistics.failed_executions == 5
 
 
-async def test_a_pool_can_be_closed_while_a_batch_never_ends(tmp_path: Path):
+async def test_a_pool_can_be_closed_while_a_batch_never_ends_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     async with serving(replace(risky(tmp_path), execution=ExecutionSpec(step_timeout_s=600))) as (runner, pool):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await ask(runner, 903)
 
     assert pool.statuses() == []
+    assert "model 'risky' version 1: a batch is still running after 5 s and is given up" in caplog.text
 
 
 async def test_a_pool_can_be_closed_while_a_replaced_worker_loads_for_ever(tmp_path: Path):
