@@ -8,6 +8,11 @@ ModelsError
 │   ├── VersionNotFoundError
 │   ├── VersionNotReadyError
 │   └── NoVersionError
+├── ControlError             a model cannot be loaded, unloaded or scaled as asked
+│   ├── ControlNotAllowedError
+│   ├── UnknownModelError
+│   ├── LoadFailedError
+│   └── LoadParameterError
 ├── InvalidRequestError      the request does not fit the model
 │   ├── MalformedRequestError    it does not even parse
 │   └── NotClassifierError   /classify on a model without preprocessing
@@ -93,6 +98,40 @@ class NoVersionError(ModelUnavailableError):
     def __init__(self, model: str) -> None:
         super().__init__(f"Request for unknown model: '{model}' has no available versions")
         self.model = model
+
+
+class ControlError(ModelsError):
+    """A model cannot be loaded, unloaded or scaled as asked."""
+
+
+class ControlNotAllowedError(ControlError):
+    """The model control mode does not allow it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "explicit model load / unload is not allowed if polling is enabled; "
+            "start the server with --model-control-mode=explicit"
+        )
+
+
+class UnknownModelError(ControlError):
+    """The model is in no repository."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"failed to load '{model[:256]}', failed to poll from model repository")
+        self.model = model
+
+
+class LoadFailedError(ControlError):
+    """A load or reload has failed; what was served before goes on."""
+
+    def __init__(self, model: str, reasons: str) -> None:
+        super().__init__(f"load failed for model '{model}': {reasons}")
+        self.model = model
+
+
+class LoadParameterError(ControlError):
+    """A parameter of a load request is not accepted."""
 
 
 class InvalidRequestError(ModelsError):

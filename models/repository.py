@@ -9,8 +9,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from models.config import absent_versions, check_for_all_versions, served_versions, version_spec
@@ -36,12 +36,16 @@ class ModelEntry:
         versions: The versions to serve, ascending; empty if there are problems.
         problems: Why the model cannot be served; empty if it can.
         notes: What was skipped or has no effect, in sentences for the log.
+        required: Whether the server is ready without it; None: only while it is meant to be loaded.
+        version_labels: Version numbers by label (``stable``, ``canary``), as shoal.toml gives them.
     """
 
     name: str
     versions: tuple[ModelSpec, ...] = ()
     problems: tuple[ModelsError, ...] = ()
     notes: tuple[str, ...] = ()
+    required: bool | None = None
+    version_labels: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from models.preprocessing import Preprocessing
-from models.tensors import TensorSpec
+from models.tensors import DataType, TensorSpec
 
 
 class DeviceKind(enum.Enum):
@@ -72,6 +72,14 @@ class Host(enum.Enum):
     PROCESS = "process"  # in a worker process that may die
 
 
+class NonFinite(enum.Enum):
+    """What happens to answers with NaN or infinite numbers; they are counted in any case."""
+
+    COUNT = "count"  # answered as they are
+    FAIL = "fail"  # the request fails
+    RETRY_FP32 = "retry_fp32"  # computed again in single precision, where the executor can
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionSpec:
     """How batches of this version are executed.
@@ -84,6 +92,7 @@ class ExecutionSpec:
         gpu_accelerators: Of ``optimization.execution_accelerators``, in order of preference.
         cpu_accelerators: Likewise.
         cuda_graphs: ``optimization.cuda.graphs``: replay recorded kernels, one recording for each allowed size.
+        non_finite: What happens to answers with NaN or infinite numbers.
     """
 
     host: Host = Host.AUTO
@@ -93,6 +102,7 @@ class ExecutionSpec:
     gpu_accelerators: tuple[Accelerator, ...] = ()
     cpu_accelerators: tuple[Accelerator, ...] = ()
     cuda_graphs: bool = False
+    non_finite: NonFinite = NonFinite.COUNT
 
 
 class Oversize(enum.Enum):
@@ -129,6 +139,65 @@ class BatchingSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleStep:
+    """One model of an ensemble (``ensemble_scheduling.step``).
+
+    Attributes:
+        model: Name of the composing model.
+        version: Its version, or None for the one that its version policy prefers.
+        inputs: By input of the composing model, the ensemble's tensor that feeds it.
+        outputs: By output of the composing model, the ensemble's tensor that it becomes; outputs left out are dropped.
+    """
+
+    model: str
+    version: int | None
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+class WarmupData(enum.Enum):
+    """Where the elements of a warm-up input come from."""
+
+    ZERO = "zero_data"
+    RANDOM = "random_data"
+    FILE = "input_data_file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupInput:
+    """One input of a warm-up request.
+
+    Attributes:
+        data_type: Element type.
+        dims: Shape of one row, without the batch dimension.
+        data: Where the elements come from.
+        file: The file in the model's directory ``warmup/``, for `WarmupData.FILE`.
+    """
+
+    data_type: DataType
+    dims: tuple[int, ...]
+    data: WarmupData
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmupSample:
+    """One block ``model_warmup``: a request that every instance runs before the version is ready.
+
+    Attributes:
+        name: For messages.
+        rows: Rows of the request; 0 for a model without batch dimension.
+        count: How often it is run.
+        inputs: By name.
+    """
+
+    name: str
+    rows: int
+    count: int
+    inputs: Mapping[str, WarmupInput]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """One version of one model.
 
@@ -148,6 +217,11 @@ class ModelSpec:
         file: The model file.
         parameters: The config's free parameters.
         config: The normalised, auto-completed configuration as JSON-ready values (what ``/config`` shows).
+        version_name: What the model's author calls the version, where that is no number (TorchServe's ``1.0``).
+        steps: Of an ensemble (`backend` is ``ensemble``), in the order of the configuration; else empty.
+        warmup: Requests that every instance runs before the version is ready.
+        wants_requests: The code is handed requests one by one, with their ids and parameters, not one dense batch.
+        sources: Where values come from, by field path of `config`, e.g. ``config.pbtxt:3``, ``default``.
     """
 
     name: str
@@ -165,6 +239,11 @@ class ModelSpec:
     file: Path
     parameters: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, object] = field(default_factory=dict)
+    version_name: str = ""
+    steps: tuple[EnsembleStep, ...] = ()
+    warmup: tuple[WarmupSample, ...] = ()
+    wants_requests: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def has_batch_dimension(self) -> bool:
