@@ -4,23 +4,34 @@
   from the start (`MemoryCap`). A request may be cut for that: its rows come back joined.
 - Any other error of the model: the batch is run again in halves, so that only the requests fail that fail alone. When
   the first seven tries (the batch, its halves, its quarters) all fail, the model is to blame and not a request.
+- Answers with NaN or infinite numbers are counted and, as the version says, fail or are computed again in fp32: only
+  those of the requests that have them.
 """
 
 import logging
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from backends.errors import BackendError, DeviceFaultError, ExecutionError, OutOfMemoryError, WrongRowsError
+from backends.errors import (
+    BackendError,
+    DeviceFaultError,
+    ExecutionError,
+    NonFiniteError,
+    OutOfMemoryError,
+    WrongRowsError,
+)
+from backends.failures import describe
 from backends.gather import Allocate, dense, gather, padded_rows, rows_of, scatter
 from backends.memory_cap import MemoryCap
+from backends.non_finite import Rows, computed_again, non_finite_rows
 from backends.ports import Executor, StagingExecutor
+from backends.request_answers import are_split, split_answers
 from batching.clock import Clock
 from batching.ports import BatchResult, BatchTimes
 from models.inference import Tensors
-from models.spec import ModelSpec
+from models.spec import ModelSpec, NonFinite
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +50,12 @@ class BatchRun(BatchResult[Tensors]):
     Attributes:
         rows: Rows of the requests. `executed_rows` is what the executor was given at first.
         errors: How many of the results are errors.
+        non_finite_rows: Rows of the requests that were computed as NaN or infinite numbers.
     """
 
     rows: int
     errors: int
+    non_finite_rows: int = 0
 
 
 @dataclass(slots=True)
@@ -54,6 +67,8 @@ class _Progress:
     executed_rows: int = 0
     tries: int = 0
     successes: int = 0
+    non_finite_rows: int = 0
+    has_errors: bool = False
     is_well: bool = False
 
 
@@ -76,6 +91,7 @@ class BatchRunner:
         self._clock = clock
         self._allowed_rows = allowed_rows
         self._cap = cap
+        self._has_warned = False
         self._allocate: Allocate | None = executor.stage if isinstance(executor, StagingExecutor) else None
 
     def run(self, payloads: Sequence[Tensors]) -> BatchRun:
@@ -95,7 +111,14 @@ class BatchRunner:
         # Nearly always all is well at the first try: then the results need not be looked at.
         errors = 0 if progress.is_well else sum(isinstance(result, ExecutionError) for result in results)
         executed_rows = max(rows, progress.executed_rows)
-        return BatchRun(results=results, times=times, executed_rows=executed_rows, rows=rows, errors=errors)
+        return BatchRun(
+            results=results,
+            times=times,
+            executed_rows=executed_rows,
+            rows=rows,
+            errors=errors,
+            non_finite_rows=progress.non_finite_rows,
+        )
 
     def _rows_per_payload(self, payloads: Sequence[Tensors]) -> list[int]:
         if self._spec.has_batch_dimension:
@@ -111,7 +134,7 @@ class BatchRunner:
             return [error] * len(payloads)
         except ExecutionError as error:
             return self._find_guilty(payloads, rows, progress, error)
-        progress.is_well = progress.tries == 1
+        progress.is_well = progress.tries == 1 and not progress.non_finite_rows and not progress.has_errors
         return results
 
     def _find_guilty(
@@ -171,7 +194,7 @@ class BatchRunner:
             )
         return self._cap.next_smaller(executed_rows) > 0
 
-    def _run_once(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> Sequence[Tensors]:
+    def _run_once(self, payloads: Sequence[Tensors], rows: Sequence[int], progress: _Progress) -> Sequence[Outcome]:
         if not self._spec.has_batch_dimension:
             inputs, executed_rows = dense(payloads[0]), 1
         else:
@@ -182,22 +205,71 @@ class BatchRunner:
             progress.gathered_ns = self._clock.now_ns()
         progress.tries += 1
         try:
-            outputs = self._executor.run(inputs, executed_rows)
+            outputs = self._computed(lambda: self._executor.run(inputs, executed_rows))
+        finally:
+            progress.computed_ns = self._clock.now_ns()
+        if are_split(outputs):
+            progress.successes += 1
+            return self._answers(outputs, rows, progress)
+        results: Sequence[Outcome] = self._cut(outputs, rows, executed_rows)
+        bad = non_finite_rows(outputs, sum(rows), has_batch_dimension=self._spec.has_batch_dimension)
+        if bad.size:
+            results = self._treat(inputs, outputs, rows, executed_rows, bad)
+            progress.computed_ns = self._clock.now_ns()
+            progress.non_finite_rows += bad.size
+        progress.successes += 1
+        return results
+
+    def _answers(self, outputs: Tensors, rows: Sequence[int], progress: _Progress) -> Sequence[Outcome]:
+        """Of an executor that has answered each request by itself."""
+        answers = split_answers(outputs, rows)
+        for index, (answer, count) in enumerate(zip(answers, rows, strict=True)):
+            if isinstance(answer, ExecutionError):
+                progress.has_errors = True
+                continue
+            bad = non_finite_rows(answer, count, has_batch_dimension=self._spec.has_batch_dimension)
+            if bad.size and self._spec.execution.non_finite is NonFinite.FAIL:
+                (answers[index],) = _failed([answer], [count], bad)
+            progress.non_finite_rows += bad.size
+        return answers
+
+    def _computed(self, compute: Callable[[], Tensors]) -> Tensors:
+        try:
+            return compute()
         except BackendError:
             raise
         except BaseException as error:
             # SystemExit from model code too: it ends neither the thread nor the callers' waiting.
             raise ExecutionError(describe(error)) from error
-        finally:
-            progress.computed_ns = self._clock.now_ns()
-        results = scatter(outputs, rows, executed_rows) if self._spec.has_batch_dimension else [outputs]
-        progress.successes += 1
-        return results
+
+    def _cut(self, outputs: Tensors, rows: Sequence[int], executed_rows: int) -> Sequence[Tensors]:
+        return scatter(outputs, rows, executed_rows) if self._spec.has_batch_dimension else [outputs]
+
+    def _treat(
+        self, inputs: Tensors, outputs: Tensors, rows: Sequence[int], executed_rows: int, bad: Rows
+    ) -> Sequence[Outcome]:
+        """The answers of a batch with rows of NaN or infinite numbers, as the version wants them."""
+        wish = self._spec.execution.non_finite
+        if not self._has_warned:
+            self._has_warned = True
+            text = "model '%s' version %d: %d rows of a batch came out as NaN or infinite numbers (non_finite = %s)"
+            logger.warning(text, self._spec.name, self._spec.version, bad.size, wish.value)
+        if wish is NonFinite.RETRY_FP32:
+            allowed = self._allowed_rows if self._spec.has_batch_dimension else None
+            given = outputs
+            outputs = self._computed(lambda: computed_again(self._executor, inputs, given, bad, allowed))
+        results = self._cut(outputs, rows, executed_rows)
+        return _failed(results, rows, bad) if wish is NonFinite.FAIL else results
 
 
-def describe(error: BaseException) -> str:
-    """The error's type and text; model code may raise errors that cannot even be printed with `str`."""
-    return "".join(traceback.format_exception_only(error)).strip()
+def _failed(results: Sequence[Tensors], rows: Sequence[int], bad: Rows) -> Sequence[Outcome]:
+    """An error in place of each answer that has one of the bad rows."""
+    owners = np.searchsorted(np.cumsum(rows), bad, side="right")
+    counts = np.bincount(owners, minlength=len(rows)).tolist()
+    return [
+        NonFiniteError(f"{count} of {of} rows came out as NaN or infinite numbers") if count else result
+        for result, count, of in zip(results, counts, rows, strict=True)
+    ]
 
 
 def _split(first: int, last: int) -> list[tuple[int, int]]:

@@ -208,6 +208,7 @@ def _sum(past: InstanceStatistics, now: InstanceStatistics) -> InstanceStatistic
         padding_rows=past.padding_rows + now.padding_rows,
         busy_ns=past.busy_ns + now.busy_ns,
         memory_failures=past.memory_failures + now.memory_failures,
+        non_finite_rows=past.non_finite_rows + now.non_finite_rows,
     )
 
 

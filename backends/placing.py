@@ -39,11 +39,14 @@ class Machine(NamedTuple):
         gpus: By ordinal of a GPU, the value of CUDA_VISIBLE_DEVICES that shows it alone.
         defaults: Cores for the version's instances on the CPU, and what else every placement has.
         allow_cpu: Run instance groups of KIND_GPU on the CPU where there is no GPU, instead of refusing them.
+        incarnation: How often the version has been loaded, with this time: a reloaded one gets fresh processes, while
+            the one before still serves from its own.
     """
 
     gpus: Mapping[int, str]
     defaults: Placement
     allow_cpu: bool = False
+    incarnation: int = 1
 
 
 class _Seat(NamedTuple):
@@ -61,7 +64,8 @@ def place(spec: ModelSpec, machine: Machine) -> Sequence[Site]:
     names = Counter(seat.name for seat in seats)
     if twice := [name for name, count in names.items() if count > 1]:
         raise LoadError(f"{_where(spec)}: two instances are named '{twice[0]}', expected groups of different names")
-    return list(_sites(spec, seats, machine.defaults))
+    home = f"{spec.name}/{spec.version}" + (f"#{machine.incarnation}" if machine.incarnation > 1 else "")
+    return list(_sites(spec, seats, machine.defaults, home))
 
 
 def warn(spec: ModelSpec, sites: Sequence[Site]) -> None:
@@ -117,25 +121,25 @@ def _found(spec: ModelSpec, machine: Machine) -> str:
     return f"this machine has GPU {', '.join(map(str, machine.gpus))}"
 
 
-def _sites(spec: ModelSpec, seats: Sequence[_Seat], defaults: Placement) -> Iterator[Site]:
+def _sites(spec: ModelSpec, seats: Sequence[_Seat], defaults: Placement, home: str) -> Iterator[Site]:
     on_cpu = sum(seat.device == "cpu" for seat in seats)
     for device in dict.fromkeys(seat.device for seat in seats):
         names = tuple(seat.name for seat in seats if seat.device == device)
         host = hosting(spec, is_gpu=device != "cpu")
         placement = replace(defaults, device=device, instances=len(names))
         if host is not Hosting.INSTANCE_PROCESS:
-            process = _shared_process(spec, device) if host is Hosting.DEVICE_PROCESS else ""
+            process = _shared_process(home, device) if host is Hosting.DEVICE_PROCESS else ""
             yield Site(host, process, placement, names)
             continue
         cores = max(1, defaults.cores // on_cpu) if device == "cpu" else defaults.cores
         for name in names:
             alone = replace(placement, instances=1, cores=cores)
-            yield Site(host, f"{spec.name}/{spec.version}/{name}", alone, (name,))
+            yield Site(host, f"{home}/{name}", alone, (name,))
 
 
-def _shared_process(spec: ModelSpec, device: str) -> str:
+def _shared_process(home: str, device: str) -> str:
     """A GPU has one process, because each would need a context of its own; on the CPU models are kept apart."""
-    return f"{spec.name}/{spec.version}/cpu" if device == "cpu" else device
+    return f"{home}/cpu" if device == "cpu" else device
 
 
 def _warn_of_limits(spec: ModelSpec, sites: Sequence[Site]) -> None:

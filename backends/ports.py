@@ -35,7 +35,8 @@ class Executor(Protocol):
             rows: Rows in the batch; 1 for models without batch dimension.
 
         Returns:
-            All outputs by name, batch dimension first where the model has one.
+            All outputs by name, batch dimension first where the model has one; or, where requests are answered one by
+            one and differently, what `backends.request_answers` makes of that.
 
         Raises:
             ExecutionError: The computation failed; OutOfMemoryError and DeviceFaultError where that is the reason.
@@ -56,6 +57,15 @@ class StagingExecutor(Executor, Protocol):
 
         Inputs given to `run` need not be staged; those that are, are not copied again.
         """
+        ...
+
+
+@runtime_checkable
+class PreciseExecutor(Executor, Protocol):
+    """An executor of a model in half precision that can compute a batch in single precision as well."""
+
+    def run_fp32(self, inputs: Tensors, rows: int) -> Tensors:
+        """As `run`, in single precision; may be slow."""
         ...
 
 

@@ -23,10 +23,11 @@ from models.spec import ModelSpec
 logger = logging.getLogger(__name__)
 
 _EXPECTED = "expected a class Model with a method execute(self, inputs), or a function execute(inputs)"
-_NOT_YET = "model code of other servers is not served yet"
+_AS_CLASS = "code for Triton is served when model.py defines or imports a class TritonPythonModel by this name"
 _MAX_TEXT = 2_000
-_FOREIGN_IMPORTS = {"triton_python_backend_utils": "Triton's", "ts": "TorchServe's"}
-_FOREIGN_NAMES = {"TritonPythonModel": "Triton's", "handle": "TorchServe's"}
+_AS_ARCHIVE = "a handler of TorchServe is served from its .mar archive, in a model store"
+_FOREIGN_IMPORTS = {"triton_python_backend_utils": ("Triton's", _AS_CLASS), "ts": ("TorchServe's", _AS_ARCHIVE)}
+_FOREIGN_NAMES = {"TritonPythonModel": ("Triton's", _AS_CLASS), "handle": ("TorchServe's", _AS_ARCHIVE)}
 
 
 class TensorDescription(NamedTuple):
@@ -66,37 +67,31 @@ class ModelContext:
 
 
 class UserCode:
-    """The file of one version and the modules beside it.
+    """The file of one version and the modules beside it, whatever the form of the code.
 
     Args:
-        spec: The model version; `file` is the code.
+        spec: The model version.
+        file: The code; by default the `file` of the version.
+        module_name: Name of the module; by default one that nobody else uses, as "model" may be a module that the user
+            imports.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        self._file = spec.file.absolute()
+    def __init__(self, spec: ModelSpec, *, file: Path | None = None, module_name: str = "") -> None:
+        self._file = (file or spec.file).absolute()
         version, model = self._file.parent, self._file.parent.parent
         self._directories = (version, version.resolve(), model, model.resolve())
         self._where = f"model '{spec.name}' version {spec.version}"
-        # A private name: "model" may be a module that the user imports.
-        self._module_name = f"shoal_model_{re.sub(r'[^a-zA-Z0-9_]', '_', spec.name)}_{spec.version}"
+        private_name = f"shoal_model_{re.sub(r'[^a-zA-Z0-9_]', '_', spec.name)}_{spec.version}"
+        self._module_name = module_name or private_name
         self._added_path = ""
         self._told: set[str] = set()
 
-    def load(self) -> Any:
-        """Import the file; its directory becomes importable.
-
-        Returns:
-            The class ``Model``, or the module if the function ``execute`` stands in it.
-
-        Raises:
-            LoadError: The file cannot be imported, or has not the parts of a model.
-        """
+    def load(self) -> ModuleType:
+        """Import the file; its directory becomes importable. Raises LoadError."""
         try:
-            module = self._import()
+            return self._import()
         except BaseException as error:  # noqa: BLE001 - also SystemExit, which must not end the process
             failure = self.load_error(error)
-        else:
-            return self._found(module)
         raise failure
 
     def unload(self) -> None:
@@ -108,10 +103,6 @@ class UserCode:
 
     def load_error(self, error: BaseException) -> LoadError:
         """The error to raise when the model's code failed before it served."""
-        if isinstance(error, ImportError) and error.name is not None:
-            whose = _FOREIGN_IMPORTS.get(error.name.partition(".")[0])
-            if whose is not None:
-                return self.refusal(f"an import of {whose} module '{error.name}'", f"{_EXPECTED}; {_NOT_YET}")
         return LoadError(f"{self._where}: {self.describe(error)}")
 
     def execution_error(self, error: BaseException) -> ExecutionError:
@@ -150,18 +141,6 @@ class UserCode:
             raise
         return module
 
-    def _found(self, module: ModuleType) -> Any:
-        for name, whose in _FOREIGN_NAMES.items():
-            if hasattr(module, name) and not hasattr(module, "execute"):
-                raise self.refusal(f"{whose} {name}", f"{_EXPECTED}; {_NOT_YET}")
-        has_class, has_function = (hasattr(module, name) for name in ("Model", "execute"))
-        if has_class and has_function:
-            raise self.refusal("a class Model and a function execute", "expected one of them")
-        owner = module.Model if has_class else module
-        if not callable(getattr(owner, "execute", None)):
-            raise self.refusal("a class Model without execute" if has_class else "neither of them", _EXPECTED)
-        return owner
-
     def _place(self, error: BaseException) -> tuple[str, TracebackType | None]:
         """The user's innermost line as ``file:line``, and the traceback from the user's outermost frame on."""
         place, start = "", None
@@ -188,6 +167,51 @@ class UserCode:
             if directory.is_absolute():
                 text = text.replace(f"{directory}/", "")
         return " ".join(text[:_MAX_TEXT].split())
+
+
+class ModelCode(UserCode):
+    """Code that has the form of docs/python-models.md.
+
+    Attributes:
+        signature: What `execute` looks like, for messages.
+        close_name: The function that is called at the end.
+        function_names: All functions that are called if they are there.
+        foreign_imports: By module that only code for another server imports, whose it is and what to do.
+    """
+
+    signature = "execute(self, inputs)"
+    close_name = "close"
+    function_names: tuple[str, ...] = ("execute", "warm_up", "close")
+    foreign_imports: Mapping[str, tuple[str, str]] = _FOREIGN_IMPORTS
+
+    def find(self, module: ModuleType) -> Any:
+        """The class ``Model``, or the module if the function ``execute`` stands in it. Raises LoadError."""
+        for name, (whose, why) in _FOREIGN_NAMES.items():
+            if hasattr(module, name) and not hasattr(module, "execute"):
+                raise self.refusal(f"{whose} {name}", f"{_EXPECTED}; {why}")
+        has_class, has_function = (hasattr(module, name) for name in ("Model", "execute"))
+        if has_class and has_function:
+            raise self.refusal("a class Model and a function execute", "expected one of them")
+        owner = module.Model if has_class else module
+        if not callable(getattr(owner, "execute", None)):
+            raise self.refusal("a class Model without execute" if has_class else "neither of them", _EXPECTED)
+        return owner
+
+    def create(self, owner: Any, context: ModelContext) -> Any:
+        """The model, of what `find` has found. Raises whatever the code raises."""
+        if not inspect.isclass(owner):
+            return owner
+        make: Callable[..., Any] = owner
+        return make(context) if takes_argument(make) else make()
+
+    @override
+    def load_error(self, error: BaseException) -> LoadError:
+        """Likewise; code for another server is told by what it imports."""
+        if isinstance(error, ImportError) and error.name is not None:
+            whose, why = self.foreign_imports.get(error.name.partition(".")[0], ("", ""))
+            if whose:
+                return self.refusal(f"an import of {whose} module '{error.name}'", f"{_EXPECTED}; {why}")
+        return super().load_error(error)
 
 
 class _FreshLoader(SourceFileLoader):

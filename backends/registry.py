@@ -2,12 +2,14 @@
 
 import enum
 import importlib
+import importlib.util
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from backends.errors import LoadError
 from backends.ports import Executor, ExecutorFactory, Placement
-from models.spec import Host, ModelSpec
+from backends.reshaping import ReshapingExecutor, inner_spec, needs_reshaping
+from models.spec import Host, ModelSpec, NonFinite
 
 
 class Hosting(enum.Enum):
@@ -28,6 +30,8 @@ class Backend(NamedTuple):
         on_gpu: Hosting of instances on GPUs; None for a backend that cannot use them.
         has_costly_sizes: A batch size that was never run costs extra, so that batches are padded to some sizes and all
             of these are warmed up.
+        can_retry_fp32: Its executors can be `PreciseExecutor`.
+        package: The engine's top-level module, if it is one that has to be installed.
     """
 
     factory: str
@@ -35,6 +39,13 @@ class Backend(NamedTuple):
     as_process: Hosting
     on_gpu: Hosting | None = None
     has_costly_sizes: bool = True
+    can_retry_fp32: bool = False
+    package: str = ""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its engine could be imported; nothing is."""
+        return not self.package or importlib.util.find_spec(self.package) is not None
 
 
 BACKENDS: dict[str, Backend] = {
@@ -46,22 +57,37 @@ BACKENDS: dict[str, Backend] = {
         has_costly_sizes=False,
     ),
     "onnxruntime": Backend(
-        "backends.onnx_engine.executor:create_executors", Hosting.THREAD, Hosting.DEVICE_PROCESS, Hosting.DEVICE_PROCESS
+        "backends.onnx_engine.executor:create_executors",
+        Hosting.THREAD,
+        Hosting.DEVICE_PROCESS,
+        Hosting.DEVICE_PROCESS,
+        can_retry_fp32=True,
+        package="onnxruntime",
     ),
     "pytorch": Backend(
         "backends.torch_engine.executor:create_executors",
         Hosting.DEVICE_PROCESS,
         Hosting.DEVICE_PROCESS,
         Hosting.DEVICE_PROCESS,
+        can_retry_fp32=True,
+        package="torch",
     ),
     "tensorrt": Backend(
         "backends.tensorrt_engine.executor:create_executors",
         Hosting.DEVICE_PROCESS,
         Hosting.DEVICE_PROCESS,
         Hosting.DEVICE_PROCESS,
+        package="tensorrt",
     ),
     "python": Backend(
-        "backends.python_executor:create_executors",
+        "backends.python_forms:create_executors",
+        Hosting.INSTANCE_PROCESS,
+        Hosting.INSTANCE_PROCESS,
+        Hosting.INSTANCE_PROCESS,
+        has_costly_sizes=False,
+    ),
+    "torchserve": Backend(
+        "backends.torchserve.executor:create_executors",
         Hosting.INSTANCE_PROCESS,
         Hosting.INSTANCE_PROCESS,
         Hosting.INSTANCE_PROCESS,
@@ -106,13 +132,25 @@ def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence
     The first call for a backend imports its engine, which may take a few tenths of a second.
 
     Raises:
-        LoadError: Unknown backend, its engine is not installed, or a parameter of the model is not valid.
+        LoadError: Unknown backend, its engine is not installed, a parameter of the model is not valid, or the backend
+            cannot do what shoal.toml asks for.
     """
-    module_name, function_name = find_backend(spec).factory.split(":")
+    backend = find_backend(spec)
+    if spec.execution.non_finite is NonFinite.RETRY_FP32 and not backend.can_retry_fp32:
+        able = ", ".join(sorted(word for word, entry in BACKENDS.items() if entry.can_retry_fp32))
+        raise LoadError(
+            f'model \'{spec.name}\': [execution] non_finite is "retry_fp32", expected "count" or "fail": backend '
+            f"'{spec.backend}' cannot compute in fp32 again; {able} can"
+        )
+    module_name, function_name = backend.factory.split(":")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise LoadError(
             f"model '{spec.name}': backend '{spec.backend}' cannot be imported ({error}); install its package"
         ) from error
-    return cast("ExecutorFactory", getattr(module, function_name))(spec, placement)
+    create = cast("ExecutorFactory", getattr(module, function_name))
+    if not needs_reshaping(spec):
+        return create(spec, placement)
+    lanes = create(inner_spec(spec), placement)
+    return [[ReshapingExecutor(executor, spec) for executor in lane] for lane in lanes]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from backends.batch_run import BatchRun, BatchRunner, describe
+from backends.batch_run import BatchRun, BatchRunner
 from backends.errors import (
     BackendError,
     DeviceFaultError,
@@ -22,8 +22,10 @@ from backends.errors import (
     LoadError,
     WorkerLostError,
 )
+from backends.failures import describe
 from backends.memory_cap import MemoryCap
 from backends.ports import Executor
+from backends.warm_requests import run_warm_requests
 from batching.clock import Clock
 from batching.ports import BatchResult, InstanceStatistics
 from models.inference import Tensors
@@ -91,6 +93,7 @@ class ThreadInstance:
         self._rows = 0
         self._padding_rows = 0
         self._busy_ns = 0
+        self._non_finite_rows = 0
 
     @property
     def name(self) -> str:
@@ -115,7 +118,7 @@ class ThreadInstance:
     async def start(self, warm_up_rows: Sequence[int] = ()) -> None:
         """Start the threads, load the executors in them, one after the other, and warm them up with these sizes.
 
-        Call it once; after a failure or cancellation call `aclose`.
+        The version's own warm-up requests follow. Call it once; after a failure or cancellation call `aclose`.
 
         Raises:
             LoadError: The model cannot be made ready.
@@ -182,6 +185,7 @@ class ThreadInstance:
             busy_ns=self._busy_ns,
             cap_rows=self._cap.rows,
             memory_failures=self._cap.failures,
+            non_finite_rows=self._non_finite_rows,
         )
 
     async def aclose(self) -> None:
@@ -213,6 +217,7 @@ class ThreadInstance:
         if isinstance(answer, BatchRun):
             self._rows += answer.rows
             self._padding_rows += answer.executed_rows - answer.rows
+            self._non_finite_rows += answer.non_finite_rows
         self._failed_executions += isinstance(answer, BackendError) or answer.errors > 0
         _settle(job.reply, answer)
 
@@ -230,10 +235,10 @@ class ThreadInstance:
         executor: Executor,
         warm_up_rows: Sequence[int],
     ) -> None:
-        failure = self._prepare(executor, warm_up_rows)
+        runner = BatchRunner(self._spec, executor, self._clock, self._allowed_rows, self._cap)
+        failure = self._prepare(executor, warm_up_rows, runner)
         _tell(loop, _settle, ready, failure)
         del ready, failure
-        runner = BatchRunner(self._spec, executor, self._clock, self._allowed_rows, self._cap)
         while (job := self._jobs.get()) is not None:
             answer = self._run(job, runner)
             _tell(loop, self._answer, job, answer)
@@ -241,10 +246,11 @@ class ThreadInstance:
         self._release(executor)
         _tell(loop, self._ended)
 
-    def _prepare(self, executor: Executor, warm_up_rows: Sequence[int]) -> _Failure | None:
+    def _prepare(self, executor: Executor, warm_up_rows: Sequence[int], runner: BatchRunner) -> _Failure | None:
         try:
             executor.load()
             executor.warm_up(warm_up_rows)
+            run_warm_requests(self._spec, runner.run)
         except WorkerLostError as error:
             return _without_frames(error)  # the model is not to blame
         except LoadError as error:

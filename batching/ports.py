@@ -46,6 +46,7 @@ class InstanceStatistics:
     Attributes:
         cap_rows: Gauge: rows that it runs at once; larger batches are run in parts.
         memory_failures: Batches, or parts of one, for which the device's memory did not suffice.
+        non_finite_rows: Rows that were computed as NaN or infinite numbers, whatever was then done about them.
     """
 
     name: str
@@ -57,6 +58,7 @@ class InstanceStatistics:
     busy_ns: int
     cap_rows: int = 0
     memory_failures: int = 0
+    non_finite_rows: int = 0
 
 
 class Instance(Protocol[Payload_contra, Result]):

@@ -12,8 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backends.devices import GpuMonitor
 from gateway.classify import ClassifySurface, create_router, error_response
+from gateway.control_access import GuardedControl
+from gateway.effective_config import create_config_router
 from gateway.engine import Engine, VersionStatistics
 from gateway.metrics import CONTENT_TYPE, Snapshot, render_metrics
+from gateway.scaling import create_scale_router
 from gateway.v2.openapi import V2_PATHS
 
 
@@ -53,8 +56,10 @@ def _closing(send: Send) -> Send:
     return send_and_close
 
 
-def create_rest_app(engine: Engine, classify: ClassifySurface, version: str) -> FastAPI:
-    """Classification, the list of models, OpenAPI."""
+def create_rest_app(
+    engine: Engine, classify: ClassifySurface, version: str, control: GuardedControl | None = None
+) -> FastAPI:
+    """Classification, the list of models, scaling, OpenAPI."""
     app = FastAPIOffline(
         title="Shoal",
         version=version,
@@ -63,6 +68,8 @@ def create_rest_app(engine: Engine, classify: ClassifySurface, version: str) -> 
         redirect_slashes=False,
     )
     app.include_router(create_router(classify))
+    app.include_router(create_scale_router(engine, control))
+    app.include_router(create_config_router(engine))
 
     @app.get("/", summary="Where to go from here", tags=["server"])
     async def index() -> dict[str, str]:

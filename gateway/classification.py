@@ -13,7 +13,7 @@ def top_predictions(
     """The `top_k` classes of one row, most probable first, equal ones by index.
 
     Args:
-        scores: One row of the model's output, any shape; its elements are the classes.
+        scores: One row of the output, of any shape, also with its batch dimension; its elements are the classes.
         labels: Name of each class; a class without one is named by its index.
         top_k: At least 1; more than there are classes means all.
         kind: `logits` are turned into probabilities by a softmax, `probabilities` are taken as they are.

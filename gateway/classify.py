@@ -19,7 +19,8 @@ from gateway.classify_codec import (
     server_timing,
 )
 from gateway.engine import Engine
-from gateway.errors import CLASSIFY_ERRORS, explain
+from gateway.errors import CLASSIFY_ERRORS, TokenError, explain
+from gateway.versions import parse_version
 from models.inference import ClassifyRequest
 
 _INLINE_BYTES = 64 << 10  # a larger JSON or form body is parsed in a thread
@@ -95,14 +96,17 @@ class ClassifySurface:
         self._limits = limits
         self._offload = offload
 
-    async def answer(self, request: Request, model: str | None, top_k: str | None) -> Response:
+    async def answer(
+        self, request: Request, model: str | None, top_k: str | None, version: str | None = None
+    ) -> Response:
         """One HTTP request; every error becomes its JSON answer."""
         try:
-            return await self._answer(request, model, top_k)
+            return await self._answer(request, model, top_k, version)
         except Exception as error:  # noqa: BLE001 - answered, and logged if it is a defect
             return error_response(error)
 
-    async def _answer(self, request: Request, model: str | None, top_k: str | None) -> Response:
+    async def _answer(self, request: Request, model: str | None, top_k: str | None, version: str | None) -> Response:
+        number = None if model is None or version is None else parse_version(self._engine, model, version)
         wanted = None if top_k is None else parse_top_k(top_k)
         headers: Headers = dict(request.scope["headers"])
         chunks = await receive_body(request.receive, headers, self._limits.max_body_bytes, self._offload)
@@ -111,6 +115,7 @@ class ClassifySurface:
         body = await self._parse(b"".join(chunks), headers.get(b"content-type", b""))
         call = ClassifyRequest(
             model=model,
+            version=number,
             images=body.images,
             top_k=wanted or body.top_k or DEFAULT_TOP_K,
             request_id=headers.get(b"x-request-id", b"").decode("latin-1")[:128],
@@ -134,6 +139,8 @@ def error_response(error: Exception) -> Response:
     """The JSON answer to an error; a defect of the program is logged and not shown."""
     row, text = explain(CLASSIFY_ERRORS, error)
     reply = JSONResponse({"error": text}, row.status)
+    if isinstance(error, TokenError):
+        reply.headers["WWW-Authenticate"] = "Bearer"
     _add_retry_after(reply, error)
     return reply
 
@@ -156,8 +163,11 @@ def create_router(surface: ClassifySurface) -> APIRouter:
 
     @router.post("/classify/{model}", summary="Classify images with one model", openapi_extra=_OPENAPI)
     async def classify_with(
-        request: Request, model: Annotated[str, Path()], top_k: Annotated[str | None, top_k] = None
+        request: Request,
+        model: Annotated[str, Path()],
+        top_k: Annotated[str | None, top_k] = None,
+        version: Annotated[str | None, Query(description="number or label; default the newest")] = None,
     ) -> Response:
-        return await surface.answer(request, model, top_k)
+        return await surface.answer(request, model, top_k, version)
 
     return router

@@ -1,6 +1,7 @@
 """The command `shoal`."""
 
 import asyncio
+import enum
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gateway import cli_check, cli_export, cli_golden
 from gateway.client import Client, ClientError, Guess
 from gateway.flags import settings_from, with_setting_flags
+from gateway.refused_flags import ServeCommand
 
 _DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -22,6 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+cli_export.add_commands(app)
+app.command()(cli_check.check)
+app.command()(cli_golden.golden)
 _console = Console(width=None if sys.stdout.isatty() else 200)  # a pipe has no edge to wrap at
 
 Url = Annotated[str, typer.Option(help="Base URL of the running server.", envvar="SHOAL_URL")]
@@ -48,7 +54,7 @@ def shoal(
     """An inference gateway for image classification."""
 
 
-@app.command()
+@app.command(cls=ServeCommand)
 @with_setting_flags
 def serve(
     *,
@@ -74,20 +80,31 @@ def serve(
             _fail(error)
 
 
+class Example(enum.Enum):
+    """What `shoal init` can write."""
+
+    EMBEDDED = "embedded"
+    ENSEMBLE = "ensemble"
+
+
 @app.command()
 def init(
     directory: Annotated[Path, typer.Argument(help="Where to write it; made if missing.", file_okay=False)],
+    example: Annotated[
+        Example, typer.Option(help="The embedded model alone, or an ensemble around it that labels photographs.")
+    ] = Example.EMBEDDED,
 ) -> None:
     """Write the embedded model as an ordinary repository that you can edit and serve."""
     from models.errors import RepositoryError  # noqa: PLC0415
+    from models.examples.writing import write_ensemble  # noqa: PLC0415
     from models.zoo.embedded import MODEL_NAME, write_repository  # noqa: PLC0415
 
     try:
-        write_repository(directory)
+        written = write_repository(directory) / MODEL_NAME if example is Example.EMBEDDED else write_ensemble(directory)
     except RepositoryError as error:
         _fail(error)
     # Lines to copy: neither broken at the width of the terminal nor read as markup.
-    for line in (f"wrote {directory / MODEL_NAME}", f"serve it: shoal serve --model-repository {directory}"):
+    for line in (f"wrote {written}", f"serve it: shoal serve --model-repository {directory}"):
         _console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -33,8 +33,8 @@ class IndexEntry(NamedTuple):
 class ModelControl(Protocol):
     """Loads, unloads and scales models."""
 
-    def index(self) -> Sequence[IndexEntry]:
-        """Every known version, by model and version."""
+    async def index(self) -> Sequence[IndexEntry]:
+        """Every known version, by model and version; looks into the repositories for models that are not loaded."""
         ...
 
     async def load(self, model: str, override: str | None = None) -> None:

@@ -154,6 +154,10 @@ class Engine(Protocol):
         """The version that a request for (model, version) would get. Raises ModelUnavailableError."""
         ...
 
+    def version_number(self, model: str, text: str) -> int:
+        """The version that a number or a label means. Raises ModelNotFoundError and VersionNotFoundError."""
+        ...
+
     def is_model_ready(self, model: str, version: int | None = None) -> bool:
         """Whether a request for it would be taken. Raises ModelNotFoundError and VersionNotFoundError."""
         ...

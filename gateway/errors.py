@@ -10,10 +10,17 @@ from dataclasses import dataclass, replace
 
 from backends.errors import (
     BackendError,
+    CodeAlreadyExistsError,
+    CodeCancelledError,
+    CodeInvalidArgumentError,
+    CodeNotFoundError,
+    CodeUnavailableError,
+    CodeUnsupportedError,
     DeviceFaultError,
     InstanceClosedError,
     NoInstanceError,
     OutOfMemoryError,
+    PredictionError,
     WorkerLostError,
 )
 from batching.core.errors import (
@@ -29,13 +36,17 @@ from batching.core.errors import (
 from models.errors import (
     BrokenImageError,
     ConfigError,
+    ControlNotAllowedError,
     ImageTooLargeError,
     InvalidRequestError,
+    LoadFailedError,
+    LoadParameterError,
     MalformedRequestError,
     ModelNotFoundError,
     NotClassifierError,
     NoVersionError,
     RepositoryError,
+    UnknownModelError,
     UnsupportedImageError,
     VersionNotFoundError,
     VersionNotReadyError,
@@ -87,6 +98,20 @@ class SlowBodyError(GatewayError):
         self.received_bytes = received_bytes
 
 
+class TokenError(GatewayError):
+    """A verb that changes which models are served, without the token that it needs."""
+
+    def __init__(self) -> None:
+        super().__init__("found no valid token, expected the header 'Authorization: Bearer <the control token>'")
+
+
+class ForeignRequestError(GatewayError):
+    """A verb that changes which models are served, sent by a page of another site."""
+
+    def __init__(self, header: str, found: str, expected: str) -> None:
+        super().__init__(f"found the header {header}: {found[:256]!r}, expected {expected}")
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
     """How one kind of error is answered.
@@ -129,6 +154,13 @@ V2_ERRORS: ErrorTable = {
     TooManyRowsError: ErrorRow(400, "too_many_rows"),
     ShuttingDownError: ErrorRow(503, "shutting_down"),
     BackendError: ErrorRow(500, "backend"),
+    CodeInvalidArgumentError: ErrorRow(400, "code_invalid_argument"),
+    CodeNotFoundError: ErrorRow(404, "code_not_found"),
+    CodeAlreadyExistsError: ErrorRow(409, "code_already_exists"),
+    CodeCancelledError: ErrorRow(499, "code_cancelled"),
+    CodeUnsupportedError: ErrorRow(501, "code_unsupported"),
+    CodeUnavailableError: ErrorRow(503, "code_unavailable"),
+    PredictionError: ErrorRow(500, "prediction"),  # the error says which status
     OutOfMemoryError: ErrorRow(503, "out_of_memory"),
     DeviceFaultError: ErrorRow(503, "device_fault"),
     WorkerLostError: ErrorRow(503, "worker_lost"),
@@ -137,6 +169,12 @@ V2_ERRORS: ErrorTable = {
     ConfigError: ErrorRow(500, "configuration"),
     RepositoryError: ErrorRow(500, "repository"),
     PolicyError: INTERNAL,
+    TokenError: ErrorRow(401, "token"),
+    ForeignRequestError: ErrorRow(403, "foreign"),
+    ControlNotAllowedError: ErrorRow(503, "control_mode"),
+    UnknownModelError: ErrorRow(500, "unknown_model"),
+    LoadFailedError: ErrorRow(400, "load_failed"),
+    LoadParameterError: ErrorRow(400, "load_parameter"),
 }
 
 CLASSIFY_ERRORS: ErrorTable = {
@@ -149,11 +187,13 @@ CLASSIFY_ERRORS: ErrorTable = {
     TooManyRowsError: ErrorRow(422, "too_many_rows"),
     VersionNotReadyError: replace(V2_ERRORS[VersionNotReadyError], retry_after_s=1),
     ShuttingDownError: replace(V2_ERRORS[ShuttingDownError], retry_after_s=1),
+    CodeUnavailableError: replace(V2_ERRORS[CodeUnavailableError], retry_after_s=1),
     OutOfMemoryError: replace(V2_ERRORS[OutOfMemoryError], retry_after_s=1),
     DeviceFaultError: replace(V2_ERRORS[DeviceFaultError], retry_after_s=1),
     WorkerLostError: replace(V2_ERRORS[WorkerLostError], retry_after_s=1),
     NoInstanceError: replace(V2_ERRORS[NoInstanceError], retry_after_s=1),
     InstanceClosedError: replace(V2_ERRORS[InstanceClosedError], retry_after_s=1),
+    UnknownModelError: ErrorRow(404, "unknown_model"),
 }
 
 
@@ -163,6 +203,8 @@ def explain(table: ErrorTable, error: BaseException) -> tuple[ErrorRow, str]:
     if row is INTERNAL:
         _log.error("request failed by a defect of the server", exc_info=error)
         return row, "internal error"
+    if isinstance(error, PredictionError):
+        row = replace(row, status=error.status)
     if row.status == INTERNAL.status:
         _log.warning("request failed: %s", error, extra={"fields": {"reason": row.reason}})
     return row, str(error)

@@ -90,7 +90,7 @@ def _metavar(name: str, annotation: Any) -> str | None:
 
 
 def _default(name: str, field: FieldInfo) -> str:
-    if name in _BARE_SWITCHES or field.default == ():
+    if name in _BARE_SWITCHES or field.default in ((), None):
         return ""
     default = "~/.cache/shoal" if name == "cache_dir" else field.default
     return f"  [default: {str(default).lower() if isinstance(default, bool) else default}]"

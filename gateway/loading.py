@@ -1,16 +1,13 @@
-"""From directories to loaded versions."""
+"""From a specification to a version in service: instances, scheduler, runner, and the order in which they end."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from backends.cpu_budget import cpu_budget, divide, explain_division
-from backends.devices import gpus
-from backends.errors import BackendError
 from backends.placing import Machine
 from backends.pool import InstancePool
 from backends.ports import Placement
@@ -18,167 +15,191 @@ from backends.workers import WorkerHouse
 from batching.alarm import Alarm
 from batching.clock import MILLISECOND_NS, Clock, seconds_to_ns
 from batching.core.scheduler import Scheduler
-from batching.runner import Runner
 from batching.sharing import Seat
+from gateway.catalogue import Catalogue
 from gateway.decoding import Decoder
+from gateway.ensemble import Ensemble
+from gateway.golden_check import check_golden
+from gateway.hosted import Hosted
 from gateway.policies import create_scheduler
-from gateway.rate_limit import RateLimit, parse_resource_limit, rate_limit_notes
+from gateway.rate_limit import RateLimit
 from gateway.served import Served
 from gateway.settings import Settings
-from models.errors import ModelsError, RepositoryError
-from models.inference import Tensors
-from models.repository import ModelEntry, scan
+from models.archives.requirements import with_requirements
+from models.ensembles import check_ensemble
+from models.errors import SeveralProblemsError
 from models.spec import DeviceKind, ModelSpec
 from models.tensors import element_count
-from models.zoo.embedded import ensure_cached
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Loaded:
-    """What could be loaded and what could not.
+class Site(NamedTuple):
+    """What all versions need in order to be loaded.
 
     Attributes:
-        models: Versions by model and number; a model that failed altogether has none.
-        failed: Version numbers that could not be loaded, by model.
-        problems: Why, in sentences.
+        settings: Of the server.
+        visible_gpus: By ordinal, the value of CUDA_VISIBLE_DEVICES that shows it alone.
+        workers: For instances in worker processes.
+        rate_limit: Models take turns at resources, or None.
+        decoder: For encoded images.
+        clock: The clock of all times.
+        create_alarm: For runners.
     """
-
-    models: dict[str, dict[int, Served]] = field(default_factory=dict)
-    failed: dict[str, list[int]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-
-    def runners(self) -> Sequence[Runner[Tensors, Tensors]]:
-        """Those of all versions."""
-        return [served.runner for versions in self.models.values() for served in versions.values()]
-
-    def add_failure(self, model: str, version: int | None, problem: Exception) -> None:
-        """Remember a model or version that cannot answer."""
-        self.models.setdefault(model, {})
-        self.failed.setdefault(model, []).extend([] if version is None else [version])
-        self.problems.append(str(problem))
-
-
-def read_repositories(settings: Settings) -> Sequence[ModelEntry]:
-    """Read the configured repositories, or the embedded model, built if need be. Blocks.
-
-    Raises:
-        RepositoryError: A repository cannot be read.
-    """
-    roots = settings.model_repository or (_embedded(settings.cache_dir),)
-    entries = scan(roots).models
-    if not entries:
-        _log.warning("no model found in %s", ", ".join(map(str, roots)))
-    for entry in entries:
-        for note in entry.notes:
-            _log.warning("model %s: %s", entry.name, note)
-    return entries
-
-
-def _embedded(cache_dir: Path) -> Path:
-    try:
-        return ensure_cached(cache_dir)
-    except RepositoryError as error:
-        raise RepositoryError(f"{error}: {cache_dir}; choose another with --cache-dir") from None
-
-
-@asynccontextmanager
-async def loaded_models(
-    entries: Sequence[ModelEntry],
-    settings: Settings,
-    decoder: Decoder,
-    clock: Clock,
-    create_alarm: Callable[[Callable[[], None]], Alarm],
-) -> AsyncIterator[Loaded]:
-    """Load and warm all versions; their instances are closed at the end of the block."""
-    loaded = Loaded()
-    limits = [parse_resource_limit(text) for text in settings.rate_limit_resource]
-    rate_limit = RateLimit(limits, clock) if settings.rate_limit == "execution_count" else None
-    for text in rate_limit_notes([spec for entry in entries for spec in entry.versions], limits, rate_limit):
-        _log.warning("%s", text)
-    found = await asyncio.to_thread(gpus)
-    visible = {gpu.index: gpu.uuid for gpu in found}
-    cores = _divided_cores(entries, bool(found))
-    async with WorkerHouse(clock) as workers, AsyncExitStack() as stack:
-        loader = _Loader(settings, visible, cores, workers, rate_limit, decoder, clock, create_alarm)
-        for entry in entries:
-            for problem in entry.problems:
-                loaded.add_failure(entry.name, None, problem)
-            for spec in entry.versions:
-                try:
-                    served = await loader.load(spec, stack)
-                except (BackendError, ModelsError) as error:
-                    loaded.add_failure(spec.name, spec.version, error)
-                else:
-                    loaded.models.setdefault(spec.name, {})[spec.version] = served
-        yield loaded
-
-
-def _divided_cores(entries: Sequence[ModelEntry], has_gpus: bool) -> Mapping[str, int]:
-    """The cores of each version; those that run on GPUs take none from the others."""
-    versions = [spec for entry in entries for spec in entry.versions]
-    on_cpu = [_name(spec) for spec in versions if not (has_gpus and _wants_gpu(spec))]
-    budget = cpu_budget()
-    shares = divide(budget.cores, on_cpu)
-    if shares:
-        _log.info("cores: %s", explain_division(budget, shares))
-    return {_name(spec): shares.get(_name(spec), budget.cores) for spec in versions}
-
-
-def _wants_gpu(spec: ModelSpec) -> bool:
-    return all(group.kind in (DeviceKind.AUTO, DeviceKind.GPU) for group in spec.instance_groups)
-
-
-class _Loader(NamedTuple):
-    """What all versions need in order to be loaded."""
 
     settings: Settings
     visible_gpus: Mapping[int, str]
-    cores: Mapping[str, int]
     workers: WorkerHouse
     rate_limit: RateLimit | None
     decoder: Decoder
     clock: Clock
     create_alarm: Callable[[Callable[[], None]], Alarm]
 
-    async def load(self, spec: ModelSpec, stack: AsyncExitStack) -> Served:
-        """Start a version's instances, which are closed with the stack. Raises BackendError and ModelsError."""
-        started_ns = self.clock.now_ns()
-        pool = InstancePool(spec, clock=self.clock, machine=self._machine(spec), workers=self.workers)
-        plain = create_scheduler(spec)  # here, to find mistakes before the model is loaded
-        scheduler: Scheduler | Seat = plain
-        if self.rate_limit is not None:
-            self.rate_limit.check(spec)
-        await pool.start()
-        async with AsyncExitStack() as on_failure:
-            on_failure.push_async_callback(pool.aclose)
-            if self.rate_limit is not None:
-                # Below the pool in the stack: resources are given back when the executors are closed.
-                devices = sorted({instance.device for instance in pool.instances})
-                scheduler = stack.enter_context(self.rate_limit.share(spec, plain, devices))
-            stack.push_async_exit(on_failure.pop_all())
-        timeout_ns = seconds_to_ns(self.settings.request_timeout_secs)
-        served = Served(spec, scheduler, pool, self.decoder, self.clock, self.create_alarm, timeout_ns)
+
+class Loader:
+    """Loads versions, beside those that are in service already.
+
+    Args:
+        site: What all versions need.
+        catalogue: Where an ensemble finds its models.
+        tasks: Owns the runners.
+        on_defect: Told when a version cannot go on, because its policy broke a law.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        catalogue: Catalogue,
+        tasks: asyncio.TaskGroup,
+        on_defect: Callable[[ModelSpec, Exception], None],
+    ) -> None:
+        self._site = site
+        self._catalogue = catalogue
+        self._tasks = tasks
+        self._on_defect = on_defect
+        self._running: set[asyncio.Task[None]] = set()
+        self._loads: Counter[str] = Counter()  # by name
+        self._on_cpu: dict[str, ModelSpec] = {}  # the versions that the cores are divided among, by name
+
+    def expect(self, specs: Sequence[ModelSpec]) -> None:
+        """These versions are going to be loaded: divide the cores among them and those that are there."""
+        before = len(self._on_cpu)
+        for spec in specs:
+            # Versions on GPUs take no cores from the others.
+            if not spec.steps and not (self._site.visible_gpus and _wants_gpu(spec)):
+                self._on_cpu[_name(spec)] = spec
+        if len(self._on_cpu) > before:
+            budget = cpu_budget()
+            _log.info("cores: %s", explain_division(budget, divide(budget.cores, list(self._on_cpu))))
+
+    def forget(self, spec: ModelSpec) -> None:
+        """A version is not served any more: those that are loaded from now on may have its cores."""
+        self._on_cpu.pop(_name(spec), None)
+
+    def end_runners(self) -> None:
+        """A runner that ends answers everything that it holds."""
+        for task in self._running:
+            task.cancel()
+
+    async def load(self, spec: ModelSpec) -> Hosted:
+        """Start a version's instances and its runner.
+
+        Raises:
+            BackendError: It cannot be made ready.
+            ModelsError: Its configuration or its files are wrong.
+        """
+        started_ns = self._site.clock.now_ns()
+        if self._site.settings.install_py_dep_per_model and spec.backend == "torchserve":
+            spec = await asyncio.to_thread(with_requirements, spec)
+        async with AsyncExitStack() as stack:
+            served = self._connect(spec, stack) if spec.steps else await self._serve(spec, stack)
+            hosted = Hosted(served, stack.pop_all())
         fields = {
             "model": spec.name,
             "version": spec.version,
             "backend": spec.backend,
             "policy": spec.batching.policy,
-            "instances": len(pool.instances),
-            "load_ms": (self.clock.now_ns() - started_ns) // MILLISECOND_NS,
+            "instances": len(served.statistics().members),
+            "load_ms": (self._site.clock.now_ns() - started_ns) // MILLISECOND_NS,
         }
         _log.info("model ready", extra={"fields": fields})
         _warn_of_labels(spec)
+        return hosted
+
+    def _connect(self, spec: ModelSpec, stack: AsyncExitStack) -> Ensemble:
+        problems = check_ensemble(spec, self._catalogue.find_spec)
+        if problems:
+            raise SeveralProblemsError(problems)
+        timeout_ns = seconds_to_ns(self._site.settings.request_timeout_secs)
+        ensemble = Ensemble(spec, self._catalogue.find, self._site.decoder, self._site.clock, timeout_ns)
+        stack.push_async_callback(ensemble.aclose)
+        return ensemble
+
+    async def _serve(self, spec: ModelSpec, stack: AsyncExitStack) -> Served:
+        site = self._site
+        plain = create_scheduler(spec)  # here, to find mistakes before the model is loaded
+        if site.rate_limit is not None:
+            site.rate_limit.check(spec)
+        pool = InstancePool(spec, clock=site.clock, machine=self._machine(spec), workers=site.workers)
+        await pool.start()
+        scheduler = await self._admit(spec, plain, pool, stack)
+        timeout_ns = seconds_to_ns(site.settings.request_timeout_secs)
+        served = Served(spec, scheduler, pool, site.decoder, site.clock, site.create_alarm, timeout_ns)
+        stack.push_async_callback(self._start(served))
+        await served.running.wait()
+        await check_golden(served, site.decoder)
         return served
 
+    async def _admit(
+        self, spec: ModelSpec, plain: Scheduler, pool: InstancePool, stack: AsyncExitStack
+    ) -> Scheduler | Seat:
+        """The version's scheduler, in its place among those that share resources."""
+        async with AsyncExitStack() as on_failure:
+            on_failure.push_async_callback(pool.aclose)
+            scheduler: Scheduler | Seat = plain
+            if self._site.rate_limit is not None:
+                # Below the pool in the stack: resources are given back when the executors are closed.
+                devices = sorted({instance.device for instance in pool.instances})
+                scheduler = stack.enter_context(self._site.rate_limit.share(spec, plain, devices))
+            stack.push_async_exit(on_failure.pop_all())
+        return scheduler
+
+    def _start(self, served: Served) -> Callable[[], Awaitable[None]]:
+        """Let a version's runner run; gives what ends it."""
+        task = self._tasks.create_task(self._run(served))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+        return end
+
+    async def _run(self, served: Served) -> None:
+        try:
+            await served.run()
+        except Exception as error:  # noqa: BLE001 - its policy broke a law: the end of this version, not of the others
+            _log.exception("model '%s' version %d: its policy failed", served.spec.name, served.spec.version)
+            self._on_defect(served.spec, error)
+
     def _machine(self, spec: ModelSpec) -> Machine:
-        defaults = Placement(
-            cores=self.cores[_name(spec)],
-            cache_dir=self.settings.cache_dir,
-            trust_pickles=self.settings.trust_pickled_models,
+        settings, name = self._site.settings, _name(spec)
+        cores = cpu_budget().cores
+        if self._on_cpu:
+            cores = divide(cores, list(self._on_cpu)).get(name, cores)
+        self._loads[name] += 1
+        defaults = Placement(cores=cores, cache_dir=settings.cache_dir, trust_pickles=settings.trust_pickled_models)
+        return Machine(
+            gpus=self._site.visible_gpus,
+            defaults=defaults,
+            allow_cpu=settings.allow_cpu,
+            incarnation=self._loads[name],
         )
-        return Machine(gpus=self.visible_gpus, defaults=defaults, allow_cpu=self.settings.allow_cpu)
+
+
+def _wants_gpu(spec: ModelSpec) -> bool:
+    return all(group.kind in (DeviceKind.AUTO, DeviceKind.GPU) for group in spec.instance_groups)
 
 
 def _name(spec: ModelSpec) -> str:

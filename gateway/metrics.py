@@ -54,6 +54,10 @@ COUNTERS: dict[str, tuple[str, _Read]] = {
     "shoal_expired_requests": ("Admitted requests whose deadline passed", lambda s: s.expired_requests),
     "shoal_withdrawn_requests": ("Admitted requests that were given up", lambda s: s.withdrawn_requests),
     "shoal_padding_rows": ("Rows added to reach an allowed batch size", lambda s: s.padding_rows),
+    "shoal_non_finite_rows": (
+        "Rows computed as NaN or infinite numbers",
+        lambda s: sum(member.statistics.non_finite_rows for member in s.members),
+    ),
 }
 
 

@@ -1,8 +1,10 @@
 """A model's scheduler, as its configuration says."""
 
+import difflib
+
 from batching.core.limits import Limits
 from batching.core.scheduler import Scheduler
-from batching.profiles import ProfileError, create_policy
+from batching.profiles import PROFILES, ProfileError, create_policy
 from models.errors import ConfigError
 from models.spec import ModelSpec
 
@@ -67,10 +69,13 @@ def _config_error(spec: ModelSpec, error: ProfileError) -> ConfigError:
     field = "batching.policy"
     if asked:
         field = f"{'dynamic_batching' if is_of_pbtxt else 'batching.parameters'}.{asked}"
+    is_known = spec.batching.policy in PROFILES
+    near = [] if is_known else difflib.get_close_matches(spec.batching.policy, PROFILES, n=1)
     return ConfigError(
         source=f"{spec.name}/{'config.pbtxt' if is_of_pbtxt else 'shoal.toml'}",
         line=None if is_of_pbtxt else lines.get(parameter),
         field=field.encode("unicode_escape").decode(),
         found=error.found,
         expected=error.expected,
+        fix=f'policy = "{near[0]}"' if near else "",
     )

@@ -26,6 +26,7 @@ from gateway.policies import priority_level
 from gateway.recorder import Recorder
 from models.inference import Tensors, Timing
 from models.preprocessing import Preprocessing
+from models.request_rows import REQUEST_INPUT, attach
 from models.spec import ModelSpec, Oversize
 
 Answers = Sequence[Answer[Tensors]]
@@ -55,6 +56,8 @@ class Served:
         default_timeout_ns: int,
     ) -> None:
         self.spec = spec
+        self.running = asyncio.Event()
+        """Set as soon as it admits requests."""
         self._decoder = decoder
         self._clock = clock
         self._default_timeout_ns = default_timeout_ns
@@ -63,7 +66,7 @@ class Served:
         # Chunks of one large request that may be queued at once: enough to keep the instances busy and no more, so
         # that small requests get their turn in between.
         self._chunks_at_once = 1 + len(pool.instances)
-        self.runner: Runner[Tensors, Tensors] = Runner(
+        self._runner: Runner[Tensors, Tensors] = Runner(
             scheduler,
             (),
             clock,
@@ -72,7 +75,16 @@ class Served:
             Splitting(cut=_cut, join=_concatenate),
         )
         self._pool = pool
-        pool.attach(self.runner)
+        pool.attach(self._runner)
+
+    async def run(self) -> None:
+        """Serve until cancelled; see `Runner.run`."""
+        self.running.set()
+        await self._runner.run()
+
+    async def drain(self) -> None:
+        """Admit nothing more, and wait until everything admitted has been answered."""
+        await self._runner.drain()
 
     @property
     def is_available(self) -> bool:
@@ -86,10 +98,11 @@ class Served:
         started_ns = self._clock.now_ns()
         try:
             self._pool.check()
+            inputs = self._with_request(inputs, rows)
             how = self._how(started_ns, timeout_ns, priority)
             how["shape_key"] = self._shape_key(inputs)
             if rows <= self.spec.largest_batch_rows:
-                answers: Answers = (await self.runner.execute(inputs, rows, **how),)
+                answers: Answers = (await self._runner.execute(inputs, rows, **how),)
             else:
                 answers = await self._infer_chunks(inputs, rows, how)
         except BaseException as error:
@@ -102,10 +115,11 @@ class Served:
         started_ns = self._clock.now_ns()
         try:
             self._pool.check()
-            with self.runner.reserve(1, **self._how(started_ns, timeout_ns)) as reservation:
+            with self._runner.reserve(1, **self._how(started_ns, timeout_ns)) as reservation:
                 row = await reservation.prepare(self._decoder.decode(image, how))
                 decode_ns = self._clock.now_ns() - started_ns
-                answer = await reservation.execute({self.spec.inputs[0].name: row[np.newaxis]})
+                tensor = row[np.newaxis] if self.spec.has_batch_dimension else row
+                answer = await reservation.execute(self._with_request({self.spec.inputs[0].name: tensor}, 1))
         except BaseException as error:
             self._count_failure(error, started_ns)
             raise
@@ -113,8 +127,14 @@ class Served:
 
     def statistics(self) -> VersionStatistics:
         """A snapshot."""
-        snapshot = self._recorder.snapshot(self.spec.name, self.spec.version, self.runner.statistics())
+        snapshot = self._recorder.snapshot(self.spec.name, self.spec.version, self._runner.statistics())
         return replace(snapshot, members=tuple(self._pool.statuses()))
+
+    def _with_request(self, inputs: Tensors, rows: int) -> Tensors:
+        """For code that is handed requests one by one: which rows are one, unless the inputs say so already."""
+        if not self.spec.wants_requests or REQUEST_INPUT in inputs:
+            return inputs
+        return attach(inputs, rows)
 
     async def _infer_chunks(self, inputs: Tensors, rows: int, how: How) -> Answers:
         """Admit all chunks or none; execute a few at a time, in order; the first error ends the others."""
@@ -129,7 +149,7 @@ class Served:
 
         with ExitStack() as stack:
             reservations = [
-                stack.enter_context(self.runner.reserve(min(size, rows - start), **how))
+                stack.enter_context(self._runner.reserve(min(size, rows - start), **how))
                 for start in range(0, rows, size)
             ]
             try:

@@ -1,22 +1,20 @@
 """The engine: find the version, validate, run, answer. THE main path; no protocol, no process management in it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from backends.errors import BackendError
 from batching.core.errors import BatchingError
+from gateway.answering import Answering
+from gateway.catalogue import Catalogue
 from gateway.classification import top_predictions
 from gateway.engine import VersionStatistics
-from gateway.served import Served
+from gateway.hosted import Hosted
 from gateway.validation import validate
 from models.errors import (
     ImageError,
     InvalidRequestError,
-    ModelNotFoundError,
     NotClassifierError,
-    NoVersionError,
-    VersionNotFoundError,
-    VersionNotReadyError,
 )
 from models.inference import (
     ClassifyRequest,
@@ -27,6 +25,7 @@ from models.inference import (
     Timing,
 )
 from models.preprocessing import Preprocessing
+from models.request_rows import RequestInfo, attach
 from models.spec import ModelSpec
 
 # The errors of one image; anything else is a defect of the program and fails the whole request.
@@ -39,32 +38,29 @@ class InferenceService:
     """Implements `gateway.engine.Engine` over loaded versions.
 
     Args:
-        models: For each model of the repository its loaded versions, by number; empty if none could be loaded.
-        failed: By model, the versions that should be served and could not be loaded; none named if all.
-        strict_readiness: Whether a failed version keeps the server from being ready.
+        catalogue: Finds what answers.
+        strict_readiness: Whether a model that is needed and does not work keeps the server from being ready.
     """
 
-    def __init__(
-        self,
-        models: Mapping[str, Mapping[int, Served]],
-        failed: Mapping[str, Sequence[int]] | None = None,
-        *,
-        strict_readiness: bool = True,
-    ) -> None:
-        self._models = models
-        self._failed = failed or {}
+    def __init__(self, catalogue: Catalogue, *, strict_readiness: bool = True) -> None:
+        self._catalogue = catalogue
         self._strict_readiness = strict_readiness
+        self._is_started = False
         self._stopping = False
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """See `Engine`."""
-        served = self._find(request.model, request.version)
-        rows = validate(served.spec, request.inputs, request.outputs)
-        outputs, timing = await served.infer(request.inputs, rows, request.timeout_ns, request.priority)
-        names = request.outputs or tuple(tensor.name for tensor in served.spec.outputs)
+        with self._catalogue.find(request.model, request.version) as served:
+            spec = served.spec
+            rows = validate(spec, request.inputs, request.outputs)
+            inputs = request.inputs
+            if spec.wants_requests:
+                inputs = attach(inputs, rows, RequestInfo.of(request))
+            outputs, timing = await served.infer(inputs, rows, request.timeout_ns, request.priority)
+        names = request.outputs or tuple(tensor.name for tensor in spec.outputs)
         return InferResponse(
             model=request.model,
-            version=served.spec.version,
+            version=spec.version,
             request_id=request.request_id,
             outputs={name: outputs[name] for name in names},
             timing=timing,
@@ -72,13 +68,16 @@ class InferenceService:
 
     async def classify(self, request: ClassifyRequest) -> ClassifyResponse:
         """See `Engine`. Each image is a request of its own, so that they batch with each other and with others'."""
-        served, how = self._find_classifier(request)
-        if len(request.images) == 1:  # no task for the common case
-            outcomes = [await _classify_image(served, how, request, request.images[0])]
-        else:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_classify_image(served, how, request, image)) for image in request.images]
-            outcomes = [task.result() for task in tasks]
+        with self._find_classifier(request) as served:
+            how = _preprocessing(served.spec)
+            if len(request.images) == 1:  # no task for the common case
+                outcomes = [await _classify_image(served, how, request, request.images[0])]
+            else:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(_classify_image(served, how, request, image)) for image in request.images
+                    ]
+                outcomes = [task.result() for task in tasks]
         return ClassifyResponse(
             model=served.spec.name,
             version=served.spec.version,
@@ -93,7 +92,12 @@ class InferenceService:
 
     def is_ready(self) -> bool:
         """See `Engine`."""
-        return not self._stopping and (not self._strict_readiness or self._all_work())
+        works = self._is_started and self._catalogue.all_needed_work()
+        return not self._stopping and (works or not self._strict_readiness)
+
+    def note_started(self) -> None:
+        """Everything that is loaded at the start has been tried."""
+        self._is_started = True
 
     def stop_being_ready(self) -> None:
         """The server is about to shut down: load balancers should send nothing more."""
@@ -101,82 +105,55 @@ class InferenceService:
 
     def model_names(self) -> Sequence[str]:
         """See `Engine`."""
-        return sorted(self._models)
+        return self._catalogue.names()
 
     def ready_versions(self, model: str) -> Sequence[int]:
         """See `Engine`."""
-        return sorted(self._versions(model))
+        return self._catalogue.ready_versions(model)
 
     def model(self, model: str, version: int | None = None) -> ModelSpec:
         """See `Engine`."""
-        return self._find(model, version).spec
+        return self._catalogue.find(model, version).spec
+
+    def version_number(self, model: str, text: str) -> int:
+        """See `Engine`."""
+        return self._catalogue.number_of(model, text)
 
     def is_model_ready(self, model: str, version: int | None = None) -> bool:
         """See `Engine`."""
-        versions = self._versions(model)
-        if version is None:
-            return bool(versions) and versions[max(versions)].is_available
-        if version not in versions and version not in self._failed.get(model, ()):
-            raise VersionNotFoundError(model, version)
-        return version in versions and versions[version].is_available
+        return self._catalogue.is_ready(model, version)
 
     def statistics(self) -> Sequence[VersionStatistics]:
         """See `Engine`."""
-        return [
-            self._models[model][version].statistics()
-            for model in sorted(self._models)
-            for version in sorted(self._models[model])
-        ]
+        return [hosted.served.statistics() for hosted in self._catalogue.hosted()]
 
-    def _all_work(self) -> bool:
-        if self._failed:
-            return False
-        return all(served.is_available for versions in self._models.values() for served in versions.values())
-
-    def _versions(self, model: str) -> Mapping[int, Served]:
-        try:
-            return self._models[model]
-        except KeyError:
-            raise ModelNotFoundError(model) from None
-
-    def _find(self, model: str, version: int | None) -> Served:
-        versions = self._versions(model)
-        if version is None:
-            if not versions:
-                raise NoVersionError(model)
-            return versions[max(versions)]
-        if version in versions:
-            return versions[version]
-        if version in self._failed.get(model, ()):
-            raise VersionNotReadyError(model, version)
-        raise VersionNotFoundError(model, version)
-
-    def _find_classifier(self, request: ClassifyRequest) -> tuple[Served, Preprocessing]:
+    def _find_classifier(self, request: ClassifyRequest) -> Hosted:
         """The named model, or the only one that can classify."""
         names = [request.model] if request.model is not None else self._classifiers()
-        if not self._models:
+        if not self._catalogue.names():
             raise NotClassifierError("no model is loaded: the repository is empty")
         if not names:
             raise NotClassifierError("no model here classifies images: none declares [preprocessing] in its shoal.toml")
         if len(names) > 1:
             raise InvalidRequestError(f"several models classify images, name one in the path: {', '.join(names)}")
-        served = self._find(names[0], request.version)
-        if served.spec.preprocessing is None:
-            raise NotClassifierError(
-                f"model '{names[0]}' cannot classify images: its shoal.toml declares no [preprocessing]"
-            )
-        return served, served.spec.preprocessing
+        hosted = self._catalogue.find(names[0], request.version)
+        _preprocessing(hosted.spec)  # or it is none
+        return hosted
 
     def _classifiers(self) -> list[str]:
-        return [
-            name
-            for name in self.model_names()
-            if any(served.spec.preprocessing for served in self._models[name].values())
-        ]
+        return list(dict.fromkeys(hosted.spec.name for hosted in self._catalogue.hosted() if hosted.spec.preprocessing))
+
+
+def _preprocessing(spec: ModelSpec) -> Preprocessing:
+    if spec.preprocessing is None:
+        raise NotClassifierError(
+            f"model '{spec.name}' cannot classify images: its shoal.toml declares no [preprocessing]"
+        )
+    return spec.preprocessing
 
 
 async def _classify_image(
-    served: Served, how: Preprocessing, request: ClassifyRequest, image: bytes | ImageError
+    served: Answering, how: Preprocessing, request: ClassifyRequest, image: bytes | ImageError
 ) -> Result:
     if isinstance(image, ImageError):
         return image, Timing()
@@ -185,7 +162,7 @@ async def _classify_image(
     except _IMAGE_ERRORS as error:
         return error, Timing()
     output = served.spec.scores_output
-    return top_predictions(outputs[output.name][0], output.labels, request.top_k, how.output), timing
+    return top_predictions(outputs[output.name], output.labels, request.top_k, how.output), timing
 
 
 def _longest(timings: Sequence[Timing]) -> Timing:

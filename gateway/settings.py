@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from models.remote.urls import split_places
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
@@ -19,19 +21,32 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SHOAL_", env_ignore_empty=True, extra="forbid", frozen=True)
 
-    model_repository: Annotated[tuple[Path, ...], NoDecode] = Field(
-        (), description="Repository in Triton's layout; repeatable. Without any, the embedded model is served."
+    model_repository: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Directory or URL of a repository in Triton's layout; repeatable. "
+        "Without any, the embedded model is served.",
     )
     http_address: str = Field("127.0.0.1", min_length=1, description="Address of all ports.")
     http_port: Port = Field(8000, description="0 means any free port.")
     allow_metrics: bool = Field(True, description="Serve Prometheus metrics on their own port.")
     metrics_port: Port = Field(8002, description="0 means any free port.")
-    model_control_mode: Literal["none"] = Field("none", description="Only none so far: load everything at the start.")
+    model_control_mode: Literal["none", "poll", "explicit"] = Field(
+        "none", description="Load models at the start only, when their files change too, or when asked to."
+    )
+    load_model: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="With explicit: load it at the start; repeatable; * means all."
+    )
+    control_token_file: Path | None = Field(
+        None, description="With explicit: holds the token that load, unload and scale need; a must beyond loopback."
+    )
+    repository_poll_secs: float = Field(15, gt=0, le=86_400, description="With poll: time between two looks.")
+    model_load_thread_count: int = Field(4, ge=1, le=1024, description="Models that are loaded at once.")
     strict_readiness: bool = Field(
         True,
-        description="A model that failed to load, or none of whose instances works, keeps the server from being ready.",
+        description="A model that failed to load, or none of whose instances works, keeps the server from being ready, "
+        "unless its shoal.toml says required = false.",
     )
-    exit_on_error: bool = Field(True, description="A model that fails to load ends the server at once.")
+    exit_on_error: bool = Field(False, description="A model that fails to load at the start ends the server.")
     exit_timeout_secs: Seconds = Field(30, description="Longest wait for running requests at the end.")
     drain_lead_secs: Seconds = Field(1, description="After SIGTERM: not ready, but still answering.")
     http_max_input_size: int = Field(64 << 20, ge=1, description="Largest request body, bytes.")
@@ -50,6 +65,10 @@ class Settings(BaseSettings):
     trust_pickled_models: bool = Field(
         False, description="Load PyTorch files that can run any code while they are read."
     )
+    install_py_dep_per_model: bool = Field(
+        False,
+        description="Install what archives of TorchServe require, with pip, each into a directory of its own.",
+    )
     cache_dir: Path = Field(
         default_factory=lambda: Path.home() / ".cache" / "shoal",
         description="For the embedded model, built engines and measurements.",
@@ -59,10 +78,17 @@ class Settings(BaseSettings):
     log_verbose: int = Field(0, ge=0, description="1 and more: debug lines.")
     log_requests: bool = Field(False, description="One line a request.")
 
-    @field_validator("rate_limit_resource", mode="before")
+    @field_validator("rate_limit_resource", "load_model", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
         return [text for text in value.split(",") if text] if isinstance(value, str) else value
+
+    @field_validator("load_model")
+    @classmethod
+    def _check_star(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if "*" in value and len(value) > 1:
+            raise ValueError("found * beside names, expected it alone: it means all models")
+        return value
 
     @field_validator("rate_limit_resource")
     @classmethod
@@ -77,7 +103,9 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         """In the environment several repositories are separated like those of PATH."""
-        paths = [path for path in value.split(os.pathsep) if path] if isinstance(value, str) else value
-        if isinstance(paths, list) and "" in paths:
+        places = split_places(value, os.pathsep) if isinstance(value, str) else value
+        if not isinstance(places, (list, tuple)):
+            return places
+        if "" in places:
             raise ValueError("found an empty path, expected a directory")
-        return paths
+        return [os.fspath(place) if isinstance(place, os.PathLike) else place for place in places]

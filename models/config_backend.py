@@ -55,6 +55,11 @@ _REPLACEMENTS = {
         "ahead of time are not read here"
     ),
 }
+_AFTER_REPLACING = {
+    "tensorflow": 'backend: "onnxruntime"',
+    "openvino": 'backend: "onnxruntime"',
+    "torch_aoti": 'platform: "pytorch_libtorch"',
+}
 
 
 def complete_backend(text: ConfigText, version_directory: Path) -> Path:
@@ -93,13 +98,15 @@ def _check_platform(text: ConfigText) -> None:
     if not platform:
         return
     if platform not in _BACKEND_BY_PLATFORM:
-        words = ", ".join(_BACKEND_BY_PLATFORM)
+        words = ", ".join((*_BACKEND_BY_PLATFORM, "ensemble"))
         raise text.lines.error("platform", found=f'"{platform}"', expected=f"one of {words}, or a backend instead")
     if backend and backend != _BACKEND_BY_PLATFORM[platform]:
         expected = f'"{_BACKEND_BY_PLATFORM[platform]}", the backend of platform "{platform}"; remove one of the two'
-        raise text.lines.error("backend", found=f'"{backend}"', expected=expected)
+        fix = f'backend: "{_BACKEND_BY_PLATFORM[platform]}"'
+        raise text.lines.error("backend", found=f'"{backend}"', expected=expected, fix=fix)
     if platform in _REPLACEMENTS:
-        raise text.lines.error("platform", found=f'"{platform}"', expected=_REPLACEMENTS[platform])
+        expected, fix = _REPLACEMENTS[platform], _AFTER_REPLACING[platform]
+        raise text.lines.error("platform", found=f'"{platform}"', expected=expected, fix=fix)
 
 
 def _recognised(version_directory: Path) -> str:
@@ -114,14 +121,16 @@ def _unavailable(text: ConfigText, backend: str, version_directory: Path) -> Exc
         return text.lines.error("backend", found=found, expected=expected)
     field = "platform" if text.message.platform and not text.message.backend else "backend"
     expected = _REPLACEMENTS.get(backend, f"a backend that is available here: {available}")
-    return text.lines.error(field, found=f'backend "{backend}"', expected=expected)
+    fix = _AFTER_REPLACING.get(backend, "")
+    return text.lines.error(field, found=f'backend "{backend}"', expected=expected, fix=fix)
 
 
 def _model_file(text: ConfigText, version_directory: Path) -> Path:
     name = text.message.default_model_filename
     if name in (".", "..") or any(forbidden in name for forbidden in "/\\\0"):
         expected = "a plain file name without path separators"
-        raise text.lines.error("default_model_filename", found=f"{name!r}", expected=expected)
+        fix = f'default_model_filename: "{_AVAILABLE[text.message.backend].files[0]}"'
+        raise text.lines.error("default_model_filename", found=f"{name!r}", expected=expected, fix=fix)
     file: Path = version_directory / name
     if not file.is_file():
         expected = f'a file "{name}" in the version directory {version_directory.name}/'

@@ -1,24 +1,26 @@
 """``optimization`` of a config.pbtxt: what of it says how batches are executed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from models.errors import ConfigError
 from models.pbtxt import ConfigText, ModelConfig
 from models.spec import Accelerator, ExecutionSpec
 
 _PLACES = ("gpu_execution_accelerator", "cpu_execution_accelerator")
 
 
-def check_accelerators(text: ConfigText) -> None:
-    """Every execution accelerator has a name, and each is there once. Raises ConfigError."""
+def accelerator_problems(text: ConfigText) -> Iterator[ConfigError]:
+    """Every execution accelerator has a name, and each is there once."""
     for place in _PLACES:
         names: set[str] = set()
         for index, accelerator in enumerate(getattr(text.message.optimization.execution_accelerators, place)):
             path = f"optimization.execution_accelerators.{place}[{index}].name"
             if not accelerator.name:
-                raise text.lines.error(path, found="no name", expected='the name of an accelerator, e.g. "tensorrt"')
-            if accelerator.name in names:
-                raise text.lines.error(path, found=f'"{accelerator.name}" a second time', expected="each one once")
+                expected, fix = "the name of an accelerator", 'e.g. name: "tensorrt"'
+                yield text.lines.error(path, found="no name", expected=expected, fix=fix)
+            elif accelerator.name in names:
+                yield text.lines.error(path, found=f'"{accelerator.name}" a second time', expected="each one once")
             names.add(accelerator.name)
 
 

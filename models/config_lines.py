@@ -31,10 +31,12 @@ class ConfigLines:
         """The field's line; for a missing field that of the innermost block around it, None at the top level."""
         while path:
             if path in self.line_by_field:
-                return self.line_by_field[path]
+                return self.line_by_field[path] or None
             path = _LAST_STEP.sub("", path)
         return None
 
-    def error(self, path: str, *, found: str, expected: str) -> ConfigError:
-        """The error to raise for an impossible value of this field."""
-        return ConfigError(source=self.source, line=self.line_of(path), field=path, found=found, expected=expected)
+    def error(self, path: str, *, found: str, expected: str, fix: str = "") -> ConfigError:
+        """The error for an impossible value of this field; `fix` is the line to write, where it can be told."""
+        return ConfigError(
+            source=self.source, line=self.line_of(path), field=path, found=found, expected=expected, fix=fix
+        )

@@ -15,7 +15,6 @@ _TOP_LEVEL = {
     "cc_model_filenames": "every GPU gets the file default_model_filename",
     "metric_tags": "metrics carry the labels model and version only",
     "model_metrics": "the buckets of the histograms are fixed",
-    "model_warmup": "instances are warmed up with made-up rows of the sizes that they run, python models by their code",
     "runtime": "the backend alone says what runs the model",
 }
 
@@ -35,6 +34,11 @@ def notes(text: ConfigText, backend: str) -> Iterator[str]:
 
 
 def _at_top_level(config: ModelConfig) -> Iterator[Note]:
+    if config.ensemble_scheduling.max_inflight_requests:
+        yield "ensemble_scheduling.max_inflight_requests", "each step of a request runs once"
+    for index, sample in enumerate(config.model_warmup):
+        if not sample.batch_size:
+            yield f"model_warmup[{index}]", "its batch_size is 0, as if not given; write batch_size: 1 or more"
     present = {field.name for field, _ in config.ListFields()}
     for field, reason in _TOP_LEVEL.items():
         if field in present:

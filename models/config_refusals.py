@@ -2,28 +2,21 @@
 
 from collections.abc import Iterator
 
+from models.errors import ConfigError
 from models.pbtxt import ConfigText, ModelConfig
 
 Refusal = tuple[str, str, str]  # field path, what was found, how the sentence names it
 
 
-def refuse_unsupported(text: ConfigText) -> None:
-    """Check that nothing is asked for that would silently not happen.
-
-    Raises:
-        ConfigError: For the first such field.
-    """
+def unsupported_problems(text: ConfigText) -> Iterator[ConfigError]:
+    """Nothing is asked for that would silently not happen."""
     for path, found, feature in _unsupported(text.message):
-        raise text.lines.error(path, found=found, expected=f"no such field: {feature} is not supported yet; remove it")
+        yield text.lines.error(path, found=found, expected=f"no such field: {feature} is not supported yet; remove it")
 
 
 def _unsupported(config: ModelConfig) -> Iterator[Refusal]:
     if config.HasField("sequence_batching"):
         yield "sequence_batching", "a sequence batcher", "sequence batching"
-    if config.HasField("ensemble_scheduling"):
-        yield "ensemble_scheduling", "an ensemble", "an ensemble"
-    if config.platform == "ensemble":
-        yield "platform", '"ensemble"', "an ensemble"
     if config.model_transaction_policy.decoupled:
         yield "model_transaction_policy.decoupled", "true", "more than one response a request"
     if config.response_cache.enable:
@@ -42,8 +35,6 @@ def _of_tensors(config: ModelConfig) -> Iterator[Refusal]:
             yield f"{field}[0]", "a tensor that the server makes", "ragged batching"
     for kind in ("input", "output"):
         for index, tensor in enumerate(getattr(config, kind)):
-            if tensor.HasField("reshape"):
-                yield f"{kind}[{index}].reshape", "a shape", "reshaping"
             for flag, feature in _TENSOR_FLAGS.items():
                 if getattr(tensor, flag, False):
                     yield f"{kind}[{index}].{flag}", "true", feature

@@ -2,7 +2,11 @@
 
 ModelsError
 ├── ConfigError              a configuration file says something impossible
+│   └── ConfigSyntaxError    it does not even parse
 ├── RepositoryError          a repository cannot be used
+│   ├── ArchiveError         an archive is damaged, unsafe or incomplete
+│   ├── GoldenMismatchError  photographs give other rows or classes than were recorded
+│   └── SeveralProblemsError several of these at once
 ├── ModelUnavailableError    the requested model or version cannot answer
 │   ├── ModelNotFoundError
 │   ├── VersionNotFoundError
@@ -25,6 +29,7 @@ Texts name what was found, what was expected, where, and never a path of this ma
 """
 
 import copyreg
+from collections.abc import Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -45,20 +50,56 @@ class ConfigError(ModelsError):
         source: File name as the user knows it, e.g. ``resnet/config.pbtxt``.
         line: 1-based line, or None when the problem is a missing field.
         field: Field path, e.g. ``input[0].dims[1]``.
+        found: What it says.
+        expected: What it may say.
+        fix: The line to write instead, where it can be told, else empty.
     """
 
-    def __init__(self, *, source: str, line: int | None = None, field: str, found: str, expected: str) -> None:
+    def __init__(
+        self, *, source: str, line: int | None = None, field: str, found: str, expected: str, fix: str = ""
+    ) -> None:
         where = source if line is None else f"{source}:{line}"
-        super().__init__(f"{where}: {field}: found {found}, expected {expected}")
+        hint = f"; write: {fix}" if fix else ""
+        super().__init__(f"{where}: {field}: found {found}, expected {expected}{hint}")
         self.source = source
         self.line = line
         self.field = field
         self.found = found
         self.expected = expected
+        self.fix = fix
+
+
+class ConfigSyntaxError(ConfigError):
+    """The file does not parse, so that nothing is known about its values yet."""
 
 
 class RepositoryError(ModelsError):
     """A model repository, or a model directory in it, cannot be used."""
+
+
+class ArchiveError(RepositoryError):
+    """An archive is damaged, unsafe, too large or lacks something."""
+
+
+class SeveralProblemsError(RepositoryError):
+    """Several things are wrong with one model.
+
+    Attributes:
+        problems: Each of them, at least two.
+    """
+
+    def __init__(self, problems: Sequence[ModelsError]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class GoldenMismatchError(RepositoryError):
+    """A golden photograph gives another row or other classes than were recorded; the version is not served."""
+
+    def __init__(self, model: str, version: int, problem: str) -> None:
+        super().__init__(f"{model}: version {version}: golden photographs: {problem}")
+        self.model = model
+        self.version = version
 
 
 class ModelUnavailableError(ModelsError):
@@ -77,7 +118,7 @@ class ModelNotFoundError(ModelUnavailableError):
 class VersionNotFoundError(ModelUnavailableError):
     """The model is known, this version of it is not."""
 
-    def __init__(self, model: str, version: int) -> None:
+    def __init__(self, model: str, version: int | str) -> None:
         super().__init__(f"Request for unknown model: '{model}' version {version} is not found")
         self.model = model
         self.version = version

@@ -6,7 +6,7 @@ us and for clients in the same process. Protobuf messages stay inside the ``pbtx
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,8 +14,10 @@ from google.protobuf import json_format, text_format  # type: ignore[import-unty
 from tritonclient.grpc import model_config_pb2
 
 from models.config_lines import TOP_LEVEL, ConfigLines
-from models.errors import ConfigError
+from models.errors import ConfigError, ConfigSyntaxError
 from models.pbtxt_index import Descriptor, Occurrence, PbtxtIndex
+from models.pbtxt_json import strangers
+from models.problems import as_one
 
 ModelConfig: TypeAlias = model_config_pb2.ModelConfig
 
@@ -33,6 +35,7 @@ _EXPECTATIONS = (
 )
 _UNCLOSED = re.compile(r' : Expected "[}>]"\.$')  # the parser reports it at the last token
 _END = "the end of the text"
+_MAX_SENTENCE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,46 @@ def parse(text: str, source: str) -> ConfigText:
         source: File name for messages, e.g. ``resnet/config.pbtxt``.
 
     Raises:
-        ConfigError: Syntax error, unknown field, or a value that its field cannot hold.
+        ConfigSyntaxError: Syntax error, unknown field, or a value that its field cannot hold.
+        SeveralProblemsError: Several unknown fields. Of other mistakes of syntax the first hides the others.
     """
     index = PbtxtIndex(text, ModelConfig.DESCRIPTOR)
+    unknown = [_unknown_field(found, text, source) for found in index.unknown()]
     message = ModelConfig()
     try:
-        text_format.Parse(text, message)
+        text_format.Parse(text, message, allow_unknown_field=bool(unknown))
     except text_format.ParseError as error:
-        raise _syntax_error(error, text, source, index) from error
+        occurrence = _occurrence(error, index)
+        is_told = occurrence is not None and occurrence.is_unknown
+        raise as_one([*unknown, *([] if is_told else [_syntax_error(error, text, source, occurrence)])]) from error
+    if unknown:
+        raise as_one(unknown)
     return ConfigText(message, ConfigLines(source=source, line_by_field=index.line_by_field))
+
+
+def parse_json(text: str, source: str) -> ConfigText:
+    """Read a configuration in JSON with the field names of config.pbtxt, e.g. what `to_json` made.
+
+    Args:
+        text: JSON.
+        source: What it is, for messages.
+
+    Raises:
+        ConfigError: Not JSON, an unknown field, or a value that its field cannot hold.
+        SeveralProblemsError: Several of the first two.
+    """
+    unknown = strangers(text, source, ModelConfig.DESCRIPTOR)
+    if unknown:
+        raise as_one(unknown)
+    message = ModelConfig()
+    try:
+        json_format.Parse(text, message, max_recursion_depth=32)
+    except (json_format.ParseError, UnicodeError, RecursionError) as error:
+        found = f"a mistake: {' '.join(str(error).split())[:_MAX_SENTENCE]}"
+        expected = "JSON with the field names of config.pbtxt"
+        raise ConfigError(source=source, field=TOP_LEVEL, found=found, expected=expected) from error
+    mentioned = {field.name: 0 for field, _ in message.ListFields()}  # given, but on no line
+    return ConfigText(message, ConfigLines(source=source, line_by_field=mentioned))
 
 
 def enum_word(message: Any, field: str) -> str:
@@ -100,21 +134,55 @@ def _with_number(value: Any, field: Descriptor) -> object:
     return int(value) if is_wide else value
 
 
-def _syntax_error(error: Any, text: str, source: str, index: PbtxtIndex) -> ConfigError:
-    line, column = error.GetLine() or 1, error.GetColumn() or 1
-    is_unclosed = _UNCLOSED.search(str(error)) is not None
-    occurrence = index.occurrences[-1] if is_unclosed else index.at(line, column)
-    found = _END if is_unclosed else _word_at(text, line, column)
-    if occurrence is not None and occurrence.message is not None and occurrence.field is None:
-        found = f'unknown field "{found}"'
+def _unknown_field(occurrence: Occurrence, text: str, source: str) -> ConfigSyntaxError:
+    schema: Descriptor = occurrence.message
+    name, known = occurrence.path.rpartition(".")[2], list(schema.fields_by_name)
+    near = _nearest(name, known)
+    hint = f'; did you mean "{near}"?' if near else f": {_listed(known)}"
+    return ConfigSyntaxError(
+        source=source,
+        line=occurrence.line,
+        field=occurrence.path,
+        found=f'unknown field "{name}"',
+        expected=f"a field of {schema.name}{hint}",
+        fix=_corrected(text, occurrence.line, name, near),
+    )
+
+
+def _syntax_error(error: Any, text: str, source: str, occurrence: Occurrence | None) -> ConfigSyntaxError:
+    line = error.GetLine() or 1
+    found = _END if _is_unclosed(error) else _word_at(text, line, error.GetColumn() or 1)
     expected = _expectation(str(error), occurrence)
-    return ConfigError(
+    words = _words_of(occurrence) if "no value named" in str(error) else []
+    return ConfigSyntaxError(
         source=source,
         line=line,
         field=TOP_LEVEL if occurrence is None else occurrence.path,
         found=found,
         expected=f"{expected}, or no comma before ]" if found == "]" else expected,
+        fix=_corrected(text, line, found, _nearest(found, words)),
     )
+
+
+def _occurrence(error: Any, index: PbtxtIndex) -> Occurrence | None:
+    """The field that the parser was at."""
+    if _is_unclosed(error):
+        return index.occurrences[-1]
+    return index.at(error.GetLine() or 1, error.GetColumn() or 1)
+
+
+def _is_unclosed(error: Any) -> bool:
+    return _UNCLOSED.search(str(error)) is not None
+
+
+def _nearest(word: str, words: Sequence[str]) -> str:
+    return next(iter(difflib.get_close_matches(word, words, n=1)), "")
+
+
+def _corrected(text: str, line: int, wrong: str, right: str) -> str:
+    """The line with the right word; empty if there is none."""
+    written = text.split("\n")[line - 1].strip()
+    return re.sub(rf"\b{re.escape(wrong)}\b", right, written, count=1)[:_MAX_SENTENCE] if right else ""
 
 
 def _word_at(text: str, line: int, column: int) -> str:
@@ -124,11 +192,8 @@ def _word_at(text: str, line: int, column: int) -> str:
 
 
 def _expectation(sentence: str, occurrence: Occurrence | None) -> str:
-    if occurrence is not None and occurrence.message is not None:
-        if occurrence.field is None:
-            return _known_fields(occurrence.path.rpartition(".")[2], occurrence.message)
-        if "no value named" in sentence:
-            return f"one of {_listed(occurrence.field.enum_type.values_by_name)}"
+    if "no value named" in sentence:
+        return f"one of {_listed(_words_of(occurrence))}"
     for pattern, expectation in _EXPECTATIONS:
         match = pattern.search(sentence)
         if match:
@@ -136,11 +201,10 @@ def _expectation(sentence: str, occurrence: Occurrence | None) -> str:
     return f"valid protobuf text format; the parser says: {sentence.partition(' : ')[2]}"
 
 
-def _known_fields(name: str, message: Descriptor) -> str:
-    names = list(message.fields_by_name)
-    similar = difflib.get_close_matches(name, names, n=1)
-    hint = f'; did you mean "{similar[0]}"?' if similar else f": {_listed(names)}"
-    return f"a field of {message.name}{hint}"
+def _words_of(occurrence: Occurrence | None) -> list[str]:
+    """The words of an enum."""
+    field: Descriptor = None if occurrence is None else occurrence.field
+    return [] if field is None or field.enum_type is None else list(field.enum_type.values_by_name)
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ sentence is the better one.
 
 import contextlib
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from google.protobuf import text_format  # type: ignore[import-untyped]
 from models.config_lines import TOP_LEVEL
 
 Descriptor = Any  # protobuf's generated code is untyped here
+_QUOTES = "\"'"
+_OPENING, _CLOSING = frozenset("{<["), frozenset("}>]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +38,32 @@ class Occurrence:
     message: Descriptor | None
     field: Descriptor | None
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is a name that the message around it has no field for."""
+        return self.message is not None and self.field is None
+
 
 class PbtxtIndex:
     """All mentions of fields in one text, in the order of the text.
 
     Attributes:
         occurrences: Ascending by position.
-        line_by_field: First line by field path.
+        line_by_field: First line by field path; what is in maps also by its key, as in JSON.
     """
 
     def __init__(self, text: str, schema: Descriptor) -> None:
-        self.occurrences = _walk(text, schema)
+        keys: dict[str, str] = {}
+        self.occurrences = _walk(text, schema, keys)
         self.line_by_field: dict[str, int] = {}
         for occurrence in self.occurrences:
             self.line_by_field.setdefault(occurrence.path, occurrence.line)
+            if keys:
+                self.line_by_field.setdefault(_by_key(occurrence.path, keys), occurrence.line)
+
+    def unknown(self) -> list[Occurrence]:
+        """The mentions of fields that there are not."""
+        return [occurrence for occurrence in self.occurrences if occurrence.is_unknown]
 
     def at(self, line: int, column: int) -> Occurrence | None:
         """The last mention that starts at or before a 1-based position."""
@@ -56,20 +71,29 @@ class PbtxtIndex:
         return self.occurrences[after - 1] if after else None
 
 
-def _walk(text: str, schema: Descriptor) -> list[Occurrence]:
+def _by_key(path: str, keys: Mapping[str, str]) -> str:
+    """``parameters[0].value.string_value`` as ``parameters.KEY.string_value``."""
+    for entry, key in keys.items():  # no map of the schema is in another one
+        if path.startswith(f"{entry}.value"):
+            return f"{entry.rpartition('[')[0]}.{key}{path[len(entry) + len('.value') :]}"
+    return path
+
+
+def _walk(text: str, schema: Descriptor, keys: dict[str, str]) -> list[Occurrence]:
     occurrences: list[Occurrence] = []
     with contextlib.suppress(text_format.ParseError):  # the text is wrong from there on; see the module's docstring
-        walker = _Walker(text_format.Tokenizer(text.split("\n")), occurrences)
+        walker = _Walker(text_format.Tokenizer(text.split("\n")), occurrences, keys)
         walker.message("", schema, end="")
     return occurrences
 
 
 class _Walker:
-    """Recursive descent over one text; its depth is the schema's, because unknown fields end the walk."""
+    """Recursive descent over one text; its depth is the schema's, because unknown fields are skipped."""
 
-    def __init__(self, tokens: Any, occurrences: list[Occurrence]) -> None:
+    def __init__(self, tokens: Any, occurrences: list[Occurrence], keys: dict[str, str]) -> None:
         self._tokens = tokens
         self._occurrences = occurrences
+        self._keys = keys
 
     def message(self, path: str, schema: Descriptor, end: str) -> None:
         seen: dict[str, int] = {}
@@ -85,11 +109,11 @@ class _Walker:
             raise
         path = f"{parent}.{name}" if parent else name
         field = schema.fields_by_name.get(name)
+        self._tokens.TryConsume(":")
         if field is None:
             self._record(here, path, schema, None)
-            raise self._tokens.ParseError("unknown field")
-        self._tokens.TryConsume(":")
-        if not field.is_repeated:
+            self._skip()
+        elif not field.is_repeated:
             self._value(here, path, field)
         elif self._tokens.TryConsume("["):
             self._record(here, path, schema, field)
@@ -98,6 +122,21 @@ class _Walker:
             self._element(here, path, field, seen)
         if not self._tokens.TryConsume(","):
             self._tokens.TryConsume(";")
+
+    def _skip(self) -> None:
+        """The value of an unknown field: up to where its brackets are closed."""
+        depth = 0
+        while True:
+            token = self._tokens.token
+            depth += (token in _OPENING) - (token in _CLOSING)
+            if self._tokens.AtEnd() or depth < 0:
+                raise self._tokens.ParseError("value missing")
+            if token[0] in _QUOTES:
+                self._tokens.ConsumeByteString()
+            else:
+                self._tokens.NextToken()
+            if depth == 0:
+                return
 
     def _list(self, path: str, field: Descriptor, seen: dict[str, int]) -> None:
         while not self._tokens.TryConsume("]"):
@@ -114,6 +153,8 @@ class _Walker:
         if self._tokens.AtEnd():
             raise self._tokens.ParseError("value missing")
         if field.message_type is None:
+            if field.name == "key" and field.containing_type.GetOptions().map_entry:
+                self._keys[path.removesuffix(".key")] = self._tokens.token.strip(_QUOTES)
             self._scalar()
         elif self._tokens.TryConsume("<"):
             self.message(path, field.message_type, end=">")
@@ -122,7 +163,7 @@ class _Walker:
             self.message(path, field.message_type, end="}")
 
     def _scalar(self) -> None:
-        if self._tokens.token[0] in "\"'":
+        if self._tokens.token[0] in _QUOTES:
             self._tokens.ConsumeByteString()  # adjacent strings are one value
         else:
             self._tokens.NextToken()

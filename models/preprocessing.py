@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Three = tuple[Finite, Finite, Finite]
+Level = Annotated[int, Field(ge=0, le=255)]
 
 
 class Preprocessing(BaseModel):
@@ -23,6 +24,9 @@ class Preprocessing(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     exif: Literal["apply", "ignore"] = "apply"
+    background: Annotated[
+        tuple[Level, Level, Level], Field(description="what transparency shows: red, green, blue, levels 0..255")
+    ] = (255, 255, 255)  # white: what such pictures are looked at on; dropping alpha shows colours that nobody has seen
     resize: Annotated[int, Field(ge=1, le=8192, description="shorter side after resizing, pixels")] = 256
     crop: Annotated[int, Field(ge=1, le=8192, description="side of the centre crop, pixels, at most `resize`")] = 224
     filter: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"

@@ -3,6 +3,10 @@
 ::
 
     labels = "labels.txt"            # one label a line; wins over label_filename in config.pbtxt
+    required = true                  # the server is not ready without it; false: ready whatever it does
+
+    [version_labels]                 # names for versions
+    stable = 1
 
     [output]
     name = "logits"                  # the labelled output; needed when the model has several
@@ -24,35 +28,41 @@
     step_timeout_s = 30.0            # a batch that runs for longer ends its worker process
     load_timeout_s = 600.0           # likewise for loading and warming up
     max_restarts = 5                 # of a worker within a minute; -1: no limit
+    non_finite = "retry_fp32"        # or "count", "fail": what to do about NaN and infinite numbers in answers
 
     [preprocessing]                  # see models.preprocessing
     resize = 256
     crop = 224
+
+    [golden]                         # optional: what `shoal golden` has written is compared anyway
+    tolerance_levels = 2.0           # of the mean of each cell of a row
+    tolerance_probability = 0.05     # of each class
 """
 
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from models.config_lines import TOP_LEVEL, ConfigLines
+from models.config_lines import ConfigLines
 from models.errors import ConfigError
 from models.preprocessing import Preprocessing
-from models.spec import BatchingSpec, ExecutionSpec, Host, Oversize
+from models.problems import Problems
+from models.side_file_errors import impossible, not_toml
+from models.spec import BatchingSpec, ExecutionSpec, Host, NonFinite, Oversize
 from models.tensors import DataType, TensorSpec
 from models.text_files import file_inside, read_labels
 
+_Label = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9._-]{0,63}$")]  # no number, which would be a version
 _Count = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY = re.compile(r"\s*([\w.\"' -]+?)\s*=")
-_PYDANTIC_PREFIX = re.compile(r"\w+ should (be|have) ")
-_OWN_SENTENCE = re.compile(r"Value error, found (.*), expected (.*)")  # of the validators of Preprocessing
 _ROW_TYPES = {"float32": DataType.FP32, "uint8": DataType.UINT8}
 
 
@@ -85,16 +95,28 @@ class ExecutionTable(_Table):
     step_timeout_s: _Seconds | None = None
     load_timeout_s: _Seconds | None = None
     max_restarts: Annotated[int, Field(ge=-1)] | None = None
+    non_finite: Literal["count", "fail", "retry_fp32"] | None = None
+
+
+class GoldenTable(_Table):
+    """``[golden]``: what ``shoal golden`` has recorded is compared at each load, within these tolerances."""
+
+    file: Annotated[str, Field(min_length=1)] = "golden.json"
+    tolerance_levels: Annotated[float, Field(gt=0, le=255)] = 2.0
+    tolerance_probability: Annotated[float, Field(gt=0, le=1)] = 0.05
 
 
 class SideTables(_Table):
     """The whole file."""
 
     labels: Annotated[str, Field(min_length=1)] | None = None
+    required: bool | None = None
+    version_labels: dict[_Label, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     output: OutputTable | None = None
     batching: BatchingTable = BatchingTable()
     execution: ExecutionTable = ExecutionTable()
     preprocessing: Preprocessing | None = None
+    golden: GoldenTable | None = None
 
 
 _MODEL_BY_TABLE: dict[str, type[BaseModel]] = {
@@ -103,6 +125,7 @@ _MODEL_BY_TABLE: dict[str, type[BaseModel]] = {
     "execution": ExecutionTable,
     "output": OutputTable,
     "preprocessing": Preprocessing,
+    "golden": GoldenTable,
 }
 
 
@@ -118,13 +141,12 @@ class SideFile:
 
         Raises:
             ConfigError: A policy or batch sizes that do not fit `max_batch_rows`.
+            SeveralProblemsError: Both.
         """
         table = self.tables.batching
-        self._check_policy(table.policy, max_batch_rows)
-        self._check_allowed_sizes(table.allowed_batch_sizes, max_batch_rows)
-        if table.max_queue_rows is not None and table.max_queue_rows < max_batch_rows:
-            expected = f"room for one batch: at least max_batch_size, {max_batch_rows}"
-            raise self.lines.error("batching.max_queue_rows", found=str(table.max_queue_rows), expected=expected)
+        problems = Problems()
+        problems.add_all(self._batching_problems(max_batch_rows))
+        problems.raise_any()
         policy = table.policy or base.policy
         inherited = base.parameters if policy == base.policy else {}
         given = {name: _over(value, inherited.get(name)) for name, value in table.parameters.items()}
@@ -145,6 +167,8 @@ class SideFile:
         given = self.tables.execution.model_dump(exclude_none=True)
         if "host" in given:
             given["host"] = Host(given["host"])
+        if "non_finite" in given:
+            given["non_finite"] = NonFinite(given["non_finite"])
         return replace(base, **given)
 
     def preprocessing(self, inputs: Sequence[TensorSpec]) -> Preprocessing | None:
@@ -162,11 +186,13 @@ class SideFile:
         (image,) = inputs
         if image.data_type is not _ROW_TYPES[how.dtype]:
             expected = f'the type of input "{image.name}", {image.data_type.config_name}'
-            raise self.lines.error("preprocessing.dtype", found=f'"{how.dtype}"', expected=expected)
+            fix = next((f'dtype = "{word}"' for word, kind in _ROW_TYPES.items() if kind is image.data_type), "")
+            raise self.lines.error("preprocessing.dtype", found=f'"{how.dtype}"', expected=expected, fix=fix)
         if not image.accepts(how.row_shape):
             found = f"{how.layout} rows of shape {list(how.row_shape)}"
             expected = f'the shape of input "{image.name}", {list(image.dims)}; change crop, layout or the model'
-            raise self.lines.error("preprocessing.crop", found=found, expected=expected)
+            fix = _fitting_rows(image.dims)
+            raise self.lines.error("preprocessing.crop", found=found, expected=expected, fix=fix)
         return how
 
     def labels(self, outputs: Sequence[str], directory: Path) -> Mapping[str, tuple[str, ...]]:
@@ -196,7 +222,7 @@ class SideFile:
         if self.tables.labels is not None and len(outputs) != 1:
             expected = f"[output] name = one of {names}"
             raise self.lines.error("output.name", found=f"labels for {len(outputs)} outputs", expected=expected)
-        return outputs[0]
+        return outputs[0] if outputs else ""
 
     def _parameter_lines(self) -> Mapping[str, int]:
         """By parameter; by the empty name that of the policy."""
@@ -204,19 +230,35 @@ class SideFile:
         paths = ["batching.policy" if not name else f"batching.parameters.{name}" for name in names]
         return {name: line for name, path in zip(names, paths, strict=True) if (line := self.lines.line_of(path))}
 
-    def _check_policy(self, policy: str | None, max_batch_rows: int) -> None:
-        if policy not in (None, "single") and max_batch_rows == 0:
-            expected = '"single", because max_batch_size is 0'
-            raise self.lines.error("batching.policy", found=f'"{policy}"', expected=expected)
-
-    def _check_allowed_sizes(self, sizes: tuple[int, ...], max_batch_rows: int) -> None:
-        if not sizes:
-            return
+    def _batching_problems(self, max_batch_rows: int) -> Iterator[ConfigError]:
+        table = self.tables.batching
+        if table.policy not in (None, "single") and max_batch_rows == 0:
+            found, expected, fix = f'"{table.policy}"', '"single", because max_batch_size is 0', 'policy = "single"'
+            yield self.lines.error("batching.policy", found=found, expected=expected, fix=fix)
+        if table.max_queue_rows is not None and table.max_queue_rows < max_batch_rows:
+            path, found = "batching.max_queue_rows", str(table.max_queue_rows)
+            expected = f"room for one batch: at least max_batch_size, {max_batch_rows}"
+            yield self.lines.error(path, found=found, expected=expected, fix=f"max_queue_rows = {max_batch_rows}")
+        sizes = table.allowed_batch_sizes
+        possible = [*sorted({rows for rows in sizes if rows < max_batch_rows}), max_batch_rows]
+        fix = f"allowed_batch_sizes = {possible}"
         path, found = "batching.allowed_batch_sizes", str(list(sizes))
         if list(sizes) != sorted(set(sizes)):
-            raise self.lines.error(path, found=found, expected="ascending sizes, each once")
-        if sizes[-1] != max_batch_rows:
-            raise self.lines.error(path, found=found, expected=f"sizes that end with max_batch_size, {max_batch_rows}")
+            yield self.lines.error(path, found=found, expected="ascending sizes, each once", fix=fix)
+        elif sizes and sizes[-1] != max_batch_rows:
+            expected = f"sizes that end with max_batch_size, {max_batch_rows}"
+            yield self.lines.error(path, found=found, expected=expected, fix=fix)
+
+
+def _fitting_rows(dims: Sequence[int]) -> str:
+    """The keys of [preprocessing] that yield rows of this shape; empty if none do."""
+    match list(dims):
+        case [3, height, width] if height == width:
+            return f'crop = {height}, layout = "CHW"'
+        case [height, width, 3] if height == width:
+            return f'crop = {height}, layout = "HWC"'
+        case _:
+            return ""
 
 
 def _over(value: object, inherited: object) -> object:
@@ -242,31 +284,9 @@ def parse_side_file(text: str, source: str) -> SideFile:
         document = json.dumps(tomllib.loads(text), default=str)  # dates are no valid value of any key
         return SideFile(lines=lines, tables=SideTables.model_validate_json(document, strict=True))
     except ValidationError as error:
-        raise _impossible(error, lines) from error
+        raise impossible(error, lines, _MODEL_BY_TABLE) from error
     except (ValueError, RecursionError) as error:  # ValueError: TOMLDecodeError, and numbers of thousands of digits
-        raise _not_toml(str(error), text, source) from error
-
-
-def _not_toml(sentence: str, text: str, source: str) -> ConfigError:
-    at = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)", sentence)
-    line = None
-    if at:
-        line = int(at[1]) if at[1] else text.count("\n") + 1
-    problem = sentence[: at.start()] if at else sentence
-    return ConfigError(source=source, line=line, field=TOP_LEVEL, found=f"a mistake: {problem}", expected="TOML")
-
-
-def _impossible(error: ValidationError, lines: ConfigLines) -> ConfigError:
-    first = error.errors(include_url=False)[0]
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).lstrip(".")
-    if first["type"] == "extra_forbidden":
-        keys = ", ".join(_MODEL_BY_TABLE[".".join(map(str, first["loc"][:-1]))].model_fields)
-        return lines.error(path, found="an unknown key", expected=f"one of {keys}")
-    own = _OWN_SENTENCE.fullmatch(first["msg"])
-    if own:
-        return lines.error(path, found=own[1], expected=own[2])
-    found = "nothing" if first["type"] == "missing" else json.dumps(first["input"], default=str)
-    return lines.error(path or TOP_LEVEL, found=found, expected=_PYDANTIC_PREFIX.sub("", first["msg"]))
+        raise not_toml(str(error), text, source) from error
 
 
 def _line_by_field(text: str) -> dict[str, int]:

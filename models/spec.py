@@ -198,6 +198,23 @@ class WarmupSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenSpec:
+    """Photographs with known rows and answers, compared whenever the version is loaded; see `models.golden`.
+
+    Attributes:
+        directory: The model's.
+        name: Of the file, below the directory.
+        tolerance_levels: By how much the mean of a cell of a row may differ, in levels of 0..255.
+        tolerance_probability: By how much the probability of a class may differ.
+    """
+
+    directory: Path
+    name: str = "golden.json"
+    tolerance_levels: float = 2.0
+    tolerance_probability: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """One version of one model.
 
@@ -213,6 +230,7 @@ class ModelSpec:
         batching: Queue and batch rules.
         execution: Executor rules.
         preprocessing: How an encoded image becomes a row of the only input, or None.
+        golden: What to compare before the version is ready, or None.
         scores: Name of the output whose elements are the scores of the classes; empty means the first one.
         file: The model file.
         parameters: The config's free parameters.
@@ -235,6 +253,7 @@ class ModelSpec:
     batching: BatchingSpec = BatchingSpec()
     execution: ExecutionSpec = ExecutionSpec()
     preprocessing: Preprocessing | None = None
+    golden: GoldenSpec | None = None
     scores: str = ""
     file: Path
     parameters: Mapping[str, str] = field(default_factory=dict)

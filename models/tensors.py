@@ -88,6 +88,7 @@ class TensorSpec:
         dims: Shape of one row, without the batch dimension; -1 is a variable dimension.
         optional: The request may leave this input out.
         labels: For an output that scores classes: one label a class, in order; else empty.
+        reshape: Shape of one row as the model has it, where that is not `dims`; as many elements.
     """
 
     name: str
@@ -95,6 +96,7 @@ class TensorSpec:
     dims: tuple[int, ...]
     optional: bool = False
     labels: tuple[str, ...] = ()
+    reshape: tuple[int, ...] | None = None
 
     @property
     def has_variable_dims(self) -> bool:

@@ -10,6 +10,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from backends.onnx_engine.session import SharedSession, check_providers, check_s
 from backends.onnx_engine.settings import SessionSettings, read_settings
 from backends.ports import Executor, Placement
 from models.inference import Array, Tensors
-from models.spec import ModelSpec
+from models.spec import ModelSpec, NonFinite
 from models.tensors import DataType
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class OnnxExecutor:
         binds: Bind inputs and outputs to the memory that they are in, instead of handing them over: the copies to a GPU
             and back are then made once and straight. On a CPU there is nothing to save.
         run_entries: Entries of the engine's configuration for each run.
+        precise: The session of the same network in single precision, for `run_fp32`; or None.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class OnnxExecutor:
         *,
         binds: bool = False,
         run_entries: Mapping[str, str] | None = None,
+        precise: SharedSession | None = None,
     ) -> None:
         self._spec = spec
         self._shared = shared
@@ -89,7 +92,9 @@ class OnnxExecutor:
             declared.data_type is not DataType.BYTES for declared in (*spec.inputs, *spec.outputs)
         )
         self._run_entries = run_entries or {}
+        self._precise = precise
         self._session: Any = None
+        self._precise_session: Any = None
         self._run_options: Any = None
         self._unwarmed_runs = 0
         self._name = f"model '{spec.name}' version {spec.version}"
@@ -108,6 +113,8 @@ class OnnxExecutor:
                 the configuration says.
         """
         self._session = self._shared.acquire()
+        if self._precise is not None:
+            self._precise_session = self._precise.acquire()
         if self._run_entries:
             self._run_options = onnxruntime.RunOptions()
             for name, text in self._run_entries.items():
@@ -123,7 +130,9 @@ class OnnxExecutor:
         if variable:
             logger.info("%s: no warm-up, inputs have variable dims: %s", self._name, ", ".join(variable))
             return
-        self._shared.warm_up(sizes, self._run_blank)
+        self._shared.warm_up(sizes, lambda rows: self._run_blank(self._session, rows))
+        if self._precise is not None:
+            self._precise.warm_up(sizes, lambda rows: self._run_blank(self._precise_session, rows))
 
     def run(self, inputs: Tensors, rows: int) -> Tensors:
         """Compute one dense batch.
@@ -132,38 +141,45 @@ class OnnxExecutor:
             ExecutionError: With the engine's text; OutOfMemoryError and DeviceFaultError where that is the reason.
         """
         self._unwarmed_runs += not self._shared.is_warm(rows)
-        return self._run(inputs)
+        return self._run(self._session, inputs)
+
+    def run_fp32(self, inputs: Tensors, rows: int) -> Tensors:
+        """Likewise, with the network in single precision."""
+        del rows
+        if self._precise_session is None:
+            raise ExecutionError(f"{self._name}: no network in fp32 is loaded")
+        return self._run(self._precise_session, inputs)
 
     def close(self) -> None:
         """Let go of the session; it is freed when no other instance uses it."""
-        self._session = None
+        self._session = self._precise_session = None
 
-    def _run(self, inputs: Tensors) -> Tensors:
+    def _run(self, session: Any, inputs: Tensors) -> Tensors:
         feed = {name: _to_engine(name, array) for name, array in inputs.items()}
         try:
-            arrays = self._compute(feed)
+            arrays = self._compute(session, feed)
         except Exception as error:
             text = clean_text(str(error), self._spec)
             raise classify(f"{type(error).__name__}: {text}")(text) from error
         return dict(zip(self._output_names, map(_from_engine, arrays), strict=True))
 
-    def _compute(self, feed: Tensors) -> Sequence[Array]:
+    def _compute(self, session: Any, feed: Tensors) -> Sequence[Array]:
         arrays: Sequence[Array]
         if self._binds:
-            binding = self._session.io_binding()  # for one run only: it would keep the inputs alive, cleared or not
+            binding = session.io_binding()  # for one run only: it would keep the inputs alive, cleared or not
             for name, array in feed.items():
                 binding.bind_cpu_input(name, array)
             for name in self._output_names:
                 binding.bind_output(name)
-            self._session.run_with_iobinding(binding, self._run_options)
+            session.run_with_iobinding(binding, self._run_options)
             arrays = binding.copy_outputs_to_cpu()
         else:
-            arrays = self._session.run(self._output_names, feed, self._run_options)
+            arrays = session.run(self._output_names, feed, self._run_options)
         return arrays
 
-    def _run_blank(self, rows: int) -> None:
+    def _run_blank(self, session: Any, rows: int) -> None:
         try:
-            self._run(blank_inputs(self._spec, rows))
+            self._run(session, blank_inputs(self._spec, rows))
         except ExecutionError as error:
             if any(declared.data_type is DataType.BYTES for declared in self._spec.inputs):
                 # It may well parse its text, and the empty string is no number.
@@ -192,13 +208,30 @@ def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence
         sessions = [new_session()] * placement.instances
     else:
         sessions = [new_session() for _ in range(placement.instances)]
-    return [
-        [
-            OnnxExecutor(spec, session, binds=placement.is_gpu, run_entries=settings.run_entries)
-            for _ in range(_GPU_LANES if placement.is_gpu else 1)
-        ]
-        for session in sessions
-    ]
+    precise = _precise_session(spec, settings, providers, warms_once=not placement.is_gpu)
+    executor = functools.partial(
+        OnnxExecutor, spec, binds=placement.is_gpu, run_entries=settings.run_entries, precise=precise
+    )
+    return [[executor(session) for _ in range(_GPU_LANES if placement.is_gpu else 1)] for session in sessions]
+
+
+def _precise_session(
+    spec: ModelSpec, settings: SessionSettings, providers: Sequence[Provider], *, warms_once: bool
+) -> SharedSession | None:
+    """One session for all instances, in case that their answers are no numbers; None where nobody wants it."""
+    if spec.execution.non_finite is not NonFinite.RETRY_FP32:
+        return None
+    file = spec.file.with_suffix(f".fp32{spec.file.suffix}")
+    if not file.is_file():
+        raise LoadError(
+            f"model '{spec.name}' version {spec.version}: [execution] non_finite is \"retry_fp32\", which needs the "
+            f"network in fp32 beside {spec.file.name}: found no file {file.name} (`shoal export --keep-fp32` writes it)"
+        )
+    # TensorRT runs a session in one thread at a time, and may be what computes in half precision.
+    precise = [provider for provider in providers if provider.name != TENSORRT]
+    return SharedSession(
+        functools.partial(_open_session, replace(spec, file=file), settings, precise), warms_once=warms_once
+    )
 
 
 def _open_session(spec: ModelSpec, settings: SessionSettings, providers: Sequence[Provider]) -> Any:

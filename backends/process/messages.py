@@ -1,56 +1,19 @@
 """What gateway and worker say to each other: JSON that is checked when it arrives, and never a pickle."""
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from backends import errors
-from backends.batch_run import describe
-from backends.errors import BackendError
+from backends.failures import Failure
 from backends.ports import Placement
-from backends.process.slots import Natural, ProtocolError, TensorPlace
+from backends.process.slots import Natural, TensorPlace
 from models.spec import ModelSpec
-
-_ERRORS = {
-    error.__name__: error
-    for error in vars(errors).values()
-    if isinstance(error, type) and issubclass(error, BackendError)
-}
-_MAX_TEXT = 10_000
 
 STACKS_SIGNAL = signal.SIGUSR1
 """On which a worker writes the stacks of its threads to stderr, whatever they are doing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An error of this package on its way: its class, its text, its fields."""
-
-    error_type: str
-    text: str
-    fields: Mapping[str, str | int]
-    kind: Literal["failure"] = "failure"
-
-    @staticmethod
-    def of(error: BaseException, fallback: type[BackendError]) -> "Failure":
-        """Describe an error; one that is not of this package becomes a `fallback` with its type and text."""
-        if not isinstance(error, BackendError):
-            return Failure(fallback.__name__, _printable(describe(error)), {})
-        known = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _ERRORS)
-        fields = {name: value for name, value in vars(error).items() if isinstance(value, str | int)}
-        return Failure(known, _printable(str(error)), fields)
-
-    def error(self) -> BackendError:
-        """The error again. Raises ProtocolError for a class that does not exist."""
-        known = _ERRORS.get(self.error_type)
-        if known is None:
-            raise ProtocolError(f"unknown error {self.error_type!r}")
-        error = known.__new__(known, self.text)  # __init__ may take the fields, and has made the text of them
-        vars(error).update(self.fields)
-        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +34,12 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Compute the batch that is in the inputs' region."""
+    """Compute the batch that is in the inputs' region, or compute it again `in_fp32`."""
 
     rows: Natural
     capacity_bytes: Natural
     tensors: tuple[TensorPlace, ...]
+    in_fp32: bool = False
     kind: Literal["run"] = "run"
 
 
@@ -175,7 +139,3 @@ REPLIES: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="
 ORDERS: TypeAdapter[Order] = TypeAdapter(Annotated[Order, Field(discriminator="kind")])
 NEWS: TypeAdapter[News] = TypeAdapter(Annotated[News, Field(discriminator="kind")])
 ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Assignment)
-
-
-def _printable(text: str) -> str:
-    return text[:_MAX_TEXT].encode(errors="replace").decode()  # names of files may hold half characters

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np  # noqa: TC002 - a module's imports stand in one place
 
 from backends.errors import BackendError, LoadError, OutOfMemoryError, WorkerLostError
+from backends.failures import Failure
 from backends.process.channels import Channel, EndOfStreamError
 from backends.process.child import ChildProcess
 from backends.process.messages import (
@@ -20,7 +21,6 @@ from backends.process.messages import (
     REQUESTS,
     Close,
     Done,
-    Failure,
     LaneFds,
     Load,
     Reply,
@@ -92,10 +92,11 @@ class RemoteExecutor:
             ExecutionError: The computation failed, or a tensor has elements of no type that can be served.
             OutOfMemoryError: No more shared memory is to be had.
         """
-        with self._using():
-            with _as_memory_error():
-                places = self._writer.write(inputs)
-            return self._answer(self._ask(Run(rows, self._inputs.capacity_bytes, places)))
+        return self._run(inputs, rows, in_fp32=False)
+
+    def run_fp32(self, inputs: Tensors, rows: int) -> Tensors:
+        """Likewise in single precision, where the worker's executor can: the worker refuses to load one that cannot."""
+        return self._run(inputs, rows, in_fp32=True)
 
     def close(self) -> None:
         """Release the model. Safe to call twice; it may be loaded again until the lane is disconnected."""
@@ -116,6 +117,12 @@ class RemoteExecutor:
         self._is_disconnected = True
         self._channel.shut_down()
         self._free_if_idle()
+
+    def _run(self, inputs: Tensors, rows: int, *, in_fp32: bool) -> Tensors:
+        with self._using():
+            with _as_memory_error():
+                places = self._writer.write(inputs)
+            return self._answer(self._ask(Run(rows, self._inputs.capacity_bytes, places, in_fp32)))
 
     @contextmanager
     def _using(self) -> Iterator[None]:

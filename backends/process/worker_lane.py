@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable
 
 from backends.errors import ExecutionError, LoadError
-from backends.ports import Executor
+from backends.failures import Failure
+from backends.ports import Executor, PreciseExecutor
 from backends.process.channels import Channel, EndOfStreamError
 from backends.process.messages import (
     REPLIES,
     REQUESTS,
     Close,
     Done,
-    Failure,
     LaneFds,
     Load,
     Reply,
@@ -26,6 +26,7 @@ from backends.process.pinning import PinnedRegion
 from backends.process.slot_reader import SlotReader
 from backends.process.slots import Region, SlotWriter, declared_bytes
 from batching.clock import Clock
+from models.inference import Tensors
 from models.spec import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -121,11 +122,18 @@ class WorkerLane:
     def _run(self, request: Run) -> Done:
         self._pinned.follow(request.capacity_bytes)
         try:
-            outputs = self._executor.run(self._reader.read(request.tensors), request.rows)
+            outputs = self._chosen(request)(self._reader.read(request.tensors), request.rows)
         finally:
             self._end_if_forked()
         places = self._writer.write(outputs)
         return Done(self._outputs.capacity_bytes, places)
+
+    def _chosen(self, request: Run) -> Callable[[Tensors, int], Tensors]:
+        if not request.in_fp32:
+            return self._executor.run
+        if not isinstance(self._executor, PreciseExecutor):
+            raise ExecutionError(f"model '{self._spec.name}': its executor cannot compute in fp32")
+        return self._executor.run_fp32
 
     def _end_if_forked(self) -> None:
         # A child that model code has forked came back from it: only the parent answers on what both of them have open.

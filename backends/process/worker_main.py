@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 
 from backends.errors import LoadError
+from backends.failures import Failure
 from backends.ports import Executor
 from backends.process.channels import EndOfStreamError, receive_packet, send_packet
 from backends.process.import_path import OwnPackages, user_code_path
@@ -25,7 +26,6 @@ from backends.process.messages import (
     Assign,
     Assigned,
     Assignment,
-    Failure,
     Hello,
     LaneFds,
     LaneMade,

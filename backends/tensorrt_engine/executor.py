@@ -22,7 +22,7 @@ from backends.tensorrt_engine.bindings import load_tensorrt
 from backends.tensorrt_engine.building import run_build
 from backends.tensorrt_engine.engine import LoadedEngine, RefusedPlanError, read_engine
 from backends.tensorrt_engine.engine_lane import engine_executors
-from backends.tensorrt_engine.jobs import build_job, find_sources, plan_digest, version_name
+from backends.tensorrt_engine.jobs import build_job, check_placement, find_sources, plan_digest, version_name
 from backends.tensorrt_engine.keys import Machine, this_machine
 from backends.tensorrt_engine.messages import Library
 from backends.tensorrt_engine.store import EngineStore
@@ -63,11 +63,7 @@ def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence
         LoadError: TensorRT or PyTorch is missing, the placement is the CPU, or neither an engine nor another backend
             can serve the version.
     """
-    if not placement.is_gpu:
-        raise LoadError(
-            f"{version_name(spec)}: backend 'tensorrt' runs on NVIDIA GPUs only, found an instance on the CPU; set its "
-            "kind to KIND_GPU, or use the ONNX file with backend 'onnxruntime'"
-        )
+    check_placement(spec, placement)
     library = load_tensorrt()
     tools = Tools(
         library=library,

@@ -140,6 +140,15 @@ def plan_digest(spec: ModelSpec, plan: Path) -> str:
         raise LoadError(f"{version_name(spec)}: cannot read '{plan.name}': {error.strerror}") from error
 
 
+def check_placement(spec: ModelSpec, placement: Placement) -> None:
+    """TensorRT has no CPU. Raises LoadError."""
+    if not placement.is_gpu:
+        raise LoadError(
+            f"{version_name(spec)}: backend 'tensorrt' runs on NVIDIA GPUs only, found an instance on the CPU; set its "
+            "kind to KIND_GPU, or use the ONNX file with backend 'onnxruntime'"
+        )
+
+
 def version_name(spec: ModelSpec) -> str:
     """As messages name it."""
     return f"model '{spec.name}' version {spec.version}"

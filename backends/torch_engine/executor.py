@@ -5,7 +5,7 @@ threads belongs to the thread that set it. Operators run one after the other.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,18 @@ from typing_extensions import override
 
 from backends.errors import ExecutionError, LoadError, OutOfMemoryError
 from backends.ports import Executor, Placement
+from backends.torch_engine.arrays import to_array, to_tensor
 from backends.torch_engine.cuda_device import DEVICE, CudaDevice
 from backends.torch_engine.failures import to_failure
 from backends.torch_engine.lanes import DeviceInstance, DeviceLane, StageTimes
 from backends.torch_engine.loading import load_module
 from backends.torch_engine.network import CudaProgram, HostLane, Network
-from backends.torch_engine.parameters import TorchParameters, read_parameters
+from backends.torch_engine.parameters import Precision, TorchParameters, read_parameters
 from backends.torch_engine.shared import Shared
 from backends.torch_engine.threads import set_threads
 from backends.torch_engine.warming import Lane, WarmUp
 from models.inference import Array, Tensors
-from models.spec import ModelSpec
+from models.spec import ModelSpec, NonFinite
 
 _LANES = 2  # one copies while the other computes; the device has no third thing to do
 
@@ -77,8 +78,20 @@ class TorchExecutor:
             self.unwarmed_runs += 1
         if self._lane is None:
             raise ExecutionError(f"model '{self._spec.name}' is not loaded")
+        lane = self._lane
+        return self._guarded(lambda: lane.run(inputs))
+
+    def run_fp32(self, inputs: Tensors, rows: int) -> Tensors:
+        """Likewise, as the model is: not compiled, not recorded, not in half precision, and copied the slow way."""
+        del rows
+        if self._network is None:
+            raise ExecutionError(f"model '{self._spec.name}' is not loaded")
+        network = self._network
+        return self._guarded(lambda: _run_precisely(network, inputs, self.device_name))
+
+    def _guarded(self, compute: Callable[[], Tensors]) -> Tensors:
         try:
-            return self._lane.run(inputs)
+            return compute()
         except Exception as error:  # noqa: BLE001 - whatever a model raises
             failure = to_failure(error)
         # Out here the original error is gone, and with its frames the memory of the batch.
@@ -185,6 +198,11 @@ class CudaTorchExecutor(TorchExecutor):
             self._device.free_cached()
 
 
+def _run_precisely(network: Network, inputs: Tensors, device: str) -> Tensors:
+    tensors = {name: to_tensor(array).to(device) for name, array in inputs.items()}
+    return {name: to_array(tensor.cpu()) for name, tensor in network.run_precisely(tensors).items()}
+
+
 def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence[Executor]]:
     """Executors as the model's parameters describe them; see `TorchParameters`.
 
@@ -192,6 +210,11 @@ def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence
         LoadError: A parameter is not valid.
     """
     parameters = read_parameters(spec)
+    if spec.execution.non_finite is NonFinite.RETRY_FP32 and parameters.precision is Precision.FP32:
+        raise LoadError(
+            f"model '{spec.name}' version {spec.version}: [execution] non_finite is \"retry_fp32\", which needs "
+            "parameter precision to be fp16 or bf16: the model computes in fp32 already"
+        )
     if parameters.compile_mode is not None:  # compiling takes minutes: it should outlive the machine's next start
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(placement.cache_dir / "torchinductor"))
     device_name = DEVICE if placement.is_gpu else "cpu"

@@ -23,23 +23,29 @@ from gateway.asgi import (
     send_reply,
     unless_disconnected,
 )
+from gateway.control_access import GuardedControl
 from gateway.engine import Engine
-from gateway.errors import V2_ERRORS, UnsupportedEncodingError, explain
+from gateway.errors import V2_ERRORS, TokenError, UnsupportedEncodingError, explain
 from gateway.v2 import metadata
 from gateway.v2.body import Body, assemble, is_slow
+from gateway.v2.repository import PREFIX, RepositoryVerbs
 from gateway.v2.request import Decoded, decode_json, decode_raw, with_request_id
 from gateway.v2.response import is_slow_to_render, render
-from models.errors import InvalidRequestError, MalformedRequestError
+from gateway.versions import parse_version
+from models.errors import InvalidRequestError
 from models.inference import InferResponse
 from models.spec import ModelSpec
 
-_MODEL_PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]+))?(?:/(infer|ready|config|stats))?")
+_MODEL_PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(infer|ready|config|stats))?")
 _MAX_CACHED_PATH = 256  # characters
 _FixedAnswers = Mapping[str, Callable[[], Reply]]
 _ModelAnswers = Mapping[str | None, Callable[[str, int | None], Reply]]
 _NOT_FOUND = error_reply(404, "Not Found")
 _WRONG_METHOD = error_reply(405, "Method Not Allowed")
-_ACCEPTED_CODINGS = ((b"accept-encoding", b"gzip, deflate"),)
+_HEADERS: Mapping[type[Exception], tuple[tuple[bytes, bytes], ...]] = {
+    UnsupportedEncodingError: ((b"accept-encoding", b"gzip, deflate"),),
+    TokenError: ((b"www-authenticate", b"Bearer"),),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +72,25 @@ class V2Surface:
         offload: Runs slow decoding and rendering in a thread.
         server_name: What ``GET /v2`` calls the server.
         server_version: Likewise.
+        control: Loads and unloads models; None: they stay as they are.
     """
 
     def __init__(
-        self, engine: Engine, limits: V2Limits, *, offload: Offload, server_name: str = "shoal", server_version: str
+        self,
+        engine: Engine,
+        limits: V2Limits,
+        *,
+        offload: Offload,
+        server_name: str = "shoal",
+        server_version: str,
+        control: GuardedControl | None = None,
     ) -> None:
         self._engine = engine
         self._limits = limits
         self._offload = offload
+        self._repository = RepositoryVerbs(
+            engine, control, offload=offload, max_body_bytes=limits.max_body_bytes, inline_bytes=limits.inline_bytes
+        )
         server = json_reply(metadata.server_metadata(server_name, server_version))
         self._fixed: _FixedAnswers = {
             "/v2": lambda: server,
@@ -92,8 +109,11 @@ class V2Surface:
         """Answer one HTTP request."""
         reply: Reply | None
         try:
-            found = self._route(scope["path"], scope["method"])
-            reply = found if isinstance(found, Reply) else await self._infer(*found, scope, receive)
+            if scope["path"].startswith(PREFIX):
+                reply = await self._repository.answer(scope, receive)
+            else:
+                found = self._route(scope["path"], scope["method"])
+                reply = found if isinstance(found, Reply) else await self._infer(*found, scope, receive)
         except Exception as error:  # noqa: BLE001 - answered and logged, whatever it is
             reply = _refusal(error)
         if reply is not None:
@@ -110,7 +130,7 @@ class V2Surface:
         model, version_text, action = target
         if method != ("POST" if action == "infer" else "GET"):
             return _WRONG_METHOD
-        version = None if version_text is None else _parse_version(version_text)
+        version = None if version_text is None else parse_version(self._engine, model, version_text)
         if action == "infer":
             return self._engine.model(model, version), version
         return self._of_model[action](model, version)
@@ -194,16 +214,6 @@ def _health(is_well: bool) -> Reply:
     return Reply(200 if is_well else 400)
 
 
-def _parse_version(text: str) -> int:
-    digits = text.lstrip("0")
-    if len(digits) > 18:
-        raise MalformedRequestError(
-            f"failed to get model version from specified version string '{text[:32]}': expected at most 18 digits"
-        )
-    return int(digits or "0")
-
-
 def _refusal(error: Exception) -> Reply:
     row, text = explain(V2_ERRORS, error)
-    headers = _ACCEPTED_CODINGS if isinstance(error, UnsupportedEncodingError) else ()
-    return error_reply(row.status, text, headers)
+    return error_reply(row.status, text, _HEADERS.get(type(error), ()))

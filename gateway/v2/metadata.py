@@ -8,7 +8,15 @@ from models.tensors import TensorSpec
 
 Json = Mapping[str, object]
 
-EXTENSIONS = ("classification", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+EXTENSIONS = (
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
 """What is really served; perf_analyzer and others switch features by this list."""
 
 

@@ -3,7 +3,13 @@
 from typing import Any
 
 _MODEL = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
-_VERSION = {"name": "version", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}}
+_VERSION = {
+    "name": "version",
+    "in": "path",
+    "required": True,
+    "description": "number or label",
+    "schema": {"type": "string"},
+}
 _TENSOR = {
     "type": "object",
     "required": ["name", "shape", "datatype", "data"],
@@ -33,6 +39,27 @@ _INFER_BODY = {
         }
     },
 }
+
+
+def _json_body(properties: dict[str, Any]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties}
+    return {"required": False, "content": {"application/json": {"schema": schema}}}
+
+
+_INDEX_BODY = _json_body({"ready": {"type": "boolean", "default": False}})
+_LOAD_BODY = _json_body(
+    {
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "config": {"type": "string", "description": "a configuration in JSON, instead of the file's"}
+            },
+        }
+    }
+)
+_UNLOAD_BODY = _json_body(
+    {"parameters": {"type": "object", "properties": {"unload_dependents": {"type": "boolean", "default": False}}}}
+)
 
 
 def _operation(summary: str, parameters: list[Any], body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -67,4 +94,11 @@ V2_PATHS: dict[str, Any] = {
     "/v2/health/ready": {"get": _operation("Readiness: status only", [])},
     "/v2/models/stats": {"get": _operation("Statistics of all models", [])},
     **_model_paths(),
+    "/v2/repository/index": {"post": _operation("All models of the repositories", [], _INDEX_BODY)},
+    "/v2/repository/models/{model}/load": {
+        "post": _operation("Load a model, or load it again; needs the mode explicit", [_MODEL], _LOAD_BODY)
+    },
+    "/v2/repository/models/{model}/unload": {
+        "post": _operation("Take a model out of service; needs the mode explicit", [_MODEL], _UNLOAD_BODY)
+    },
 }

@@ -52,11 +52,11 @@ def no_op_over_echo(rounds: int, duration_s: float) -> None:
         (directory / "1").mkdir(parents=True)
         (directory / "config.pbtxt").write_text(CONFIG)
         with (
-            server(["loadtest.benchmarks.echo_server"]) as echo_port,
-            server(shoal("--model-repository", root)) as shoal_port,
+            server(["loadtest.benchmarks.echo_server"]) as bare,
+            server(shoal("--model-repository", root)) as ours,
         ):
-            echo = Target(host="127.0.0.1", port=echo_port, path="/", body=body)
-            model = Target(host="127.0.0.1", port=shoal_port, path="/v2/models/noop/infer", body=body)
+            echo = Target(host="127.0.0.1", port=bare.port, path="/", body=body)
+            model = Target(host="127.0.0.1", port=ours.port, path="/v2/models/noop/infer", body=body)
             for connections in (1, 16, 64):
                 pairs = [
                     (measure(model, connections, duration_s), measure(echo, connections, duration_s))
@@ -111,8 +111,8 @@ def bare_pipeline(photo: bytes, duration_s: float) -> float:
 def classify_over_pipeline(rounds: int, duration_s: float) -> None:
     """Print photographs per second of the server and of the bare pipeline, and their ratio."""
     photo = min(PHOTOS.glob("imagenet_*.jpg")).read_bytes()
-    with server(shoal()) as port:
-        target = Target(host="127.0.0.1", port=port, path="/classify", body=photo, content_type="image/jpeg")
+    with server(shoal()) as served:
+        target = Target(host="127.0.0.1", port=served.port, path="/classify", body=photo, content_type="image/jpeg")
         measure(target, 4, 0.5)  # first calls
         for connections in (1, 4, 16, 64):
             results, bare = [], []

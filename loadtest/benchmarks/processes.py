@@ -5,17 +5,25 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 
+class Server(NamedTuple):
+    """A server process that is ready."""
+
+    port: int
+    pid: int
+
+
 @contextmanager
-def server(arguments: Sequence[str]) -> Iterator[int]:
-    """Run ``python -m <arguments>`` until the block ends; yields its port, read from its first line with a URL."""
+def server(arguments: Sequence[str]) -> Iterator[Server]:
+    """Run ``python -m <arguments>`` until the block ends; its port is read from its first line with a URL."""
     process = subprocess.Popen(  # noqa: S603 - our own modules
         [sys.executable, "-m", *arguments], stderr=subprocess.PIPE, text=True
     )
     try:
-        yield _port(process)
+        yield Server(_port(process), process.pid)
     finally:
         process.terminate()
         process.communicate(timeout=30)
@@ -23,12 +31,14 @@ def server(arguments: Sequence[str]) -> Iterator[int]:
 
 def _port(process: "subprocess.Popen[str]") -> int:
     assert process.stderr is not None  # noqa: S101 - it was asked for
-    lines = []
+    lines, port = [], 0
     for line in process.stderr:
         lines.append(line)
-        url = json.loads(line).get("url") if line.startswith("{") else None
-        if url:
-            return int(urlsplit(url).port or 0)
+        said = json.loads(line) if line.startswith("{") else {}
+        if "url" in said:
+            port = int(urlsplit(said["url"]).port or 0)
+        if port and (said.get("message") == "started" or "message" not in said):  # others than Shoal only listen
+            return port
     raise RuntimeError(f"the server ended before it listened:\n{''.join(lines)}")
 
 

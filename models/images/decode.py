@@ -26,6 +26,7 @@ from PIL import (
 from models.errors import BrokenImageError, UnsupportedImageError
 from models.images.geometry import Box, stored_crop_box
 from models.images.header import ImageLimits, open_container
+from models.images.levels import in_levels
 from models.images.signatures import ImageFormat
 from models.preprocessing import Preprocessing
 
@@ -59,9 +60,7 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# Pillow's pixel modes that have a defined range of brightness; the first two may be resized before they are converted.
-_RESIZABLE = frozenset(("RGB", "L"))
-_CONVERTIBLE = frozenset(("1", "P", "PA", "LA", "RGBA", "RGBX", "CMYK", "YCbCr"))
+_UNKNOWN_KIND = "unknown pixel mode"  # of Pillow's TIFF reader: samples, bits and photometric that it has no mode for
 
 # What Pillow's decoders raise for damaged files, warnings turned into errors included. MemoryError is not among them.
 _DECODER_ERRORS = (
@@ -73,7 +72,8 @@ _DECODER_ERRORS = (
 def decode(data: bytes, how: Preprocessing, limits: ImageLimits) -> Row:
     """Decode one image into one row, C-contiguous and owned by the caller.
 
-    The first frame counts; transparency is dropped; 16-bit grey keeps its upper 8 bits; colour profiles are ignored.
+    The first frame counts; transparency shows ``how.background``; deep grey keeps its upper 8 bits; colour profiles are
+    ignored.
 
     Args:
         data: One encoded file.
@@ -95,10 +95,10 @@ def decode(data: bytes, how: Preprocessing, limits: ImageLimits) -> Row:
         image = _PLUGINS[found](io.BytesIO(b"".join(container.parts)))
         if image.size != (container.width, container.height):
             raise ValueError(f"the content has {image.size[0]} x {image.size[1]}")
-        if how.filter != "nearest":
+        if how.filter != "nearest" and container.can_halve:
             box = _shrink_on_load(image, box, 2 * how.resize)
         image.load()
-        picture = _in_levels(image).resize((how.crop, how.crop), _FILTERS[how.filter], box)
+        picture = in_levels(image, container, how.background).resize((how.crop, how.crop), _FILTERS[how.filter], box)
     if orientation > 1:
         picture = picture.transpose(_UPRIGHT[orientation])
     return _row(picture if picture.mode == "RGB" else picture.convert("RGB"), how)
@@ -110,14 +110,13 @@ def _sentences(picture: str) -> Iterator[None]:
     try:
         yield
     except _DECODER_ERRORS as error:
+        if str(error) == _UNKNOWN_KIND:
+            raise UnsupportedImageError(f"found: {picture} of a kind that the decoder does not know") from error
         raise BrokenImageError(f"{picture}: damaged: {error}") from error
 
 
 def _shrink_on_load(image: Image.Image, box: Box, side_pixels: int) -> Box:
-    """Let a JPEG's decoder halve the picture while both sides stay at `side_pixels`; returns the box in what it gives.
-
-    Other formats are not changed.
-    """
+    """Let the decoder halve the picture while both sides stay at `side_pixels`; returns the box in what it gives."""
     width = image.size[0]
     drafted = image.draft(None, (side_pixels, side_pixels))
     if drafted is None:
@@ -125,24 +124,6 @@ def _shrink_on_load(image: Image.Image, box: Box, side_pixels: int) -> Box:
     factor = width / drafted[1][2]  # 1, 2, 4 or 8: the right edge is not rounded to whole pixels
     left, top, right, bottom = box
     return left / factor, top / factor, right / factor, bottom / factor
-
-
-def _in_levels(image: Image.Image) -> Image.Image:
-    """The picture with levels 0..255, as RGB or grey.
-
-    Only two modes may wait for their conversion: resizing would mix palette indices, and weigh colours by alpha.
-    """
-    image.info.pop("transparency", None)  # Pillow would warn that a conversion cannot keep it
-    if image.mode in _RESIZABLE:
-        return image
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    if image.mode not in _CONVERTIBLE:
-        raise UnsupportedImageError(
-            f"found: {image.format} with pixels of mode {image.mode}; accepted: 1, 8 or 16 bits grey, palette, 8 bits "
-            "RGB, RGBA, CMYK, YCbCr"
-        )
-    return image.convert("RGB")
 
 
 def _row(picture: Image.Image, how: Preprocessing) -> Row:

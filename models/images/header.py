@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from models.errors import BrokenImageError, ImageTooLargeError, UnsupportedImageError
-from models.images.containers import Container, read_container
+from models.images.containers import read_container
 from models.images.signatures import ACCEPTED, ImageFormat, describe, image_format
+from models.images.structure import Container
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

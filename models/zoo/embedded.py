@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -35,18 +35,43 @@ def write_repository(directory: Path) -> Path:
         RepositoryError: The model's directory exists and is not empty, it cannot be written, or the weights are
             missing or damaged.
     """
-    target = directory / MODEL_NAME
-    try:
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise RepositoryError(
-                f"{MODEL_NAME}: found files in the repository already, expected none; remove that directory, or choose "
-                "another repository"
-            )
-        with _appearing(target) as staging:
-            _write_model(staging)
-    except OSError as error:
-        raise RepositoryError(f"{MODEL_NAME}: cannot be written to the repository: {error.strerror}") from error
+    write_models(directory, {MODEL_NAME: write_model})
     return directory
+
+
+def write_models(directory: Path, writers: Mapping[str, Callable[[Path], None]]) -> None:
+    """Write new models into a repository, each in one step; none if one of the names is taken.
+
+    Args:
+        directory: The repository; made if missing.
+        writers: By model name, what fills its empty directory.
+
+    Raises:
+        RepositoryError: A model's directory exists and is not empty, or cannot be written.
+    """
+    for name in writers:
+        with _sentences(name):
+            _check_free(directory / name)
+    for name, write in writers.items():
+        with _sentences(name), _appearing(directory / name) as staging:
+            write(staging)
+
+
+def _check_free(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RepositoryError(
+            f"{target.name}: found files in the repository already, expected none; remove that directory, or choose "
+            "another repository"
+        )
+
+
+@contextlib.contextmanager
+def _sentences(name: str) -> Iterator[None]:
+    """Turns the file system's errors into ours."""
+    try:
+        yield
+    except OSError as error:
+        raise RepositoryError(f"{name}: cannot be written to the repository: {error.strerror}") from error
 
 
 def ensure_cached(cache_dir: Path) -> Path:
@@ -77,7 +102,8 @@ def _cache_name() -> str:
     return f"{MODEL_NAME}-{WEIGHTS_SHA256[:8]}-v{_BUILDER_VERSION}-{content.hexdigest()[:8]}"
 
 
-def _write_model(directory: Path) -> None:
+def write_model(directory: Path) -> None:
+    """Fill the model's directory. Raises RepositoryError and OSError."""
     from models.zoo import lite0  # noqa: PLC0415 - onnx takes 0.1 s to import; only the first start needs it
 
     for name, source in _DATA_FILES.items():

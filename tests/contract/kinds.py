@@ -27,7 +27,18 @@ def execute(inputs):
     return {{"y": inputs["x"].copy()}}
 """
 
-BACKENDS = ("fake", "onnxruntime", "python", pytest.param("pytorch", marks=pytest.mark.torch))
+_TRITON_CODE = f"""
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        if any((x == {POISON}).any() for x in inputs):
+            raise ValueError("poison")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]) for x in inputs]
+"""
+
+BACKENDS = ("fake", "onnxruntime", "python", "triton-python", pytest.param("pytorch", marks=pytest.mark.torch))
 
 
 def crossed(*hosts: str) -> list[Any]:
@@ -52,6 +63,9 @@ def identity(backend: str, directory: Path, spec: ModelSpec) -> ModelSpec:
         case "python":
             (version / "model.py").write_text(_CODE)
             return replace(spec, backend=backend, file=version / "model.py")
+        case "triton-python":
+            (version / "model.py").write_text(_TRITON_CODE)
+            return replace(spec, backend="python", file=version / "model.py", wants_requests=True)
         case "pytorch":
             from tests.torch.builders import save_identity
 

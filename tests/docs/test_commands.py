@@ -20,6 +20,11 @@ from tests.docs.session import Terminal, clean_environment
 ELSEWHERE = {
     "make setup": "the environment that runs this test was made the same way",
     "make test": "runs this test",
+    "shoal export mobilenet_v3_large --into my-models --photos photos": "needs PyTorch; tests/torch/test_export.py",
+    "shoal export resnet50 --into my-models --format torchscript --precision bf16 --photos photos": "likewise",
+    "shoal export resnet50 --into my-models --name resnet50-rt --format tensorrt --precision fp16 --photos photos": (
+        "likewise"
+    ),
     "docker build -t shoal .": "needs a container engine; tests/docs/test_deploy.py reads the Dockerfile",
     "docker run --rm -p 127.0.0.1:8000:8000 -p 127.0.0.1:8002:8002 shoal": "likewise",
     'docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/my-models:/models:ro" shoal serve --http-address=0.0.0.0 '
@@ -73,7 +78,7 @@ def run(block: Block, terminal: Terminal) -> str:
         return terminal.run(script)
     if script == "make run\n":
         return terminal.serve(recipe_of_make_run(), until="Ctrl-C")
-    return terminal.serve(script, until="listening")
+    return terminal.serve(script, until="started models=")
 
 
 def assert_as_shown(shown: Block, printed: str) -> None:
@@ -110,7 +115,7 @@ def blurred(text: str) -> str:
 def test_the_commands_of_a_page_do_what_it_says(page: Path, terminal: Terminal) -> None:
     blocks = blocks_of(page)
     if not any(is_server(scripts_of(block)) for block in blocks):
-        terminal.serve("shoal serve", until="listening")  # the page takes a running server for granted
+        terminal.serve("shoal serve", until="started models=")  # the page takes a running server for granted
     for block, following in pairwise([*blocks, Block(page, 0, "", "")]):
         save(block, terminal.directory)
         if block.language == "sh" and scripts_of(block):
@@ -121,7 +126,7 @@ def test_the_image_finds_a_ready_server_healthy(terminal: Terminal) -> None:
     check = re.search(r'^    CMD \["python", "-c", "(.*)"\]$', (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert check is not None
 
-    terminal.serve("shoal serve", until="listening")
+    terminal.serve("shoal serve", until="started models=")
 
     assert terminal.run(f'python -c "{check[1]}"\n') == ""
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
+from gateway.control_access import ControlAccess, GuardedControl
+from gateway.refused_flags import UNOFFERED
 from tests.docs.pages import ROOT, table_of
+from tests.gateway.fake_control import FakeControl
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.v2.serving import client_of
 
@@ -20,6 +23,11 @@ def call(body: str, headers: Mapping[str, str] | None = None, model: str = "iden
 
 def infer_body(*data: int, **more: object) -> str:
     return json.dumps({"inputs": [{"name": "IN", "datatype": "UINT8", "shape": [1, len(data)], "data": data}], **more})
+
+
+def manage(path: str, body: object, **headers: str) -> httpx.Request:
+    sent = {"host": "localhost", **headers}
+    return httpx.Request("POST", f"http://shoal/v2/repository/{path}", json=body, headers=sent)
 
 
 EXAMPLES = {
@@ -36,6 +44,13 @@ EXAMPLES = {
     "an input or output in shared memory": [
         call(infer_body(1, outputs=[{"name": "OUT", "parameters": {"shared_memory_region": "r"}}]))
     ],
+    "an index with a ready that is no boolean": [manage("index", {"ready": 1})],
+    "an unload with an unload_dependents that is no boolean": [
+        manage("models/simple/unload", {"parameters": {"unload_dependents": 1}})
+    ],
+    "a load with an unknown parameter": [manage("models/simple/load", {"parameters": {"x": "y"}})],
+    "a load with file: parameters": [manage("models/simple/load", {"parameters": {"config": "{}", "file:1/x": "AA"}})],
+    "a load from a page of another site": [manage("models/simple/load", {}, origin="http://elsewhere")],
     "/ready of an unknown model": [httpx.Request("GET", "http://shoal/v2/models/nothing/ready")],
 }
 ORDER = "order of the outputs in the answer"
@@ -48,7 +63,9 @@ def test_every_difference_has_an_example_here() -> None:
 
 @pytest.mark.parametrize("case", EXAMPLES)
 async def test_a_difference_is_answered_with_the_status_on_the_page(case: str) -> None:
-    async with client_of(FakeEngine(), max_body_bytes=BODY_LIMIT_BYTES) as client:
+    control = GuardedControl(FakeControl(), ControlAccess(is_allowed=True))
+
+    async with client_of(FakeEngine(), control, max_body_bytes=BODY_LIMIT_BYTES) as client:
         statuses = {(await client.send(request)).status_code for request in EXAMPLES[case]}
 
     assert statuses == {int(DIFFERENCES[case][:3])}
@@ -72,3 +89,16 @@ async def test_readiness_while_ending_is_told_by_the_status_alone() -> None:
         answer = await client.get("/v2/health/ready")
 
     assert (answer.status_code, answer.content) == (int(DIFFERENCES[ENDING][:3]), b"")
+
+
+def test_every_flag_that_is_not_offered_is_listed_with_its_sentence() -> None:
+    expected = [
+        [
+            ", ".join(entry.names),
+            "all values" if entry.harmless is None else ", ".join(entry.harmless) or "-",
+            entry.sentence,
+        ]
+        for entry in UNOFFERED
+    ]
+
+    assert table_of(ROOT / "docs/compatibility.md", "Flags that are not offered") == expected

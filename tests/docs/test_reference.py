@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,13 +11,15 @@ from typer.main import get_command
 
 from gateway import cli
 from gateway.app import create_rest_app
+from gateway.catalogue import Catalogue
 from gateway.classify import ClassifyLimits, ClassifySurface
 from gateway.errors import CLASSIFY_ERRORS, V2_ERRORS
 from gateway.metrics import Snapshot, render_metrics
+from gateway.refused_flags import UNOFFERED
 from gateway.service import InferenceService
 from gateway.settings import Settings
 from models.preprocessing import Preprocessing
-from models.side_file import BatchingTable, ExecutionTable, OutputTable, SideTables
+from models.side_file import BatchingTable, ExecutionTable, GoldenTable, OutputTable, SideTables
 from models.spec import BatchingSpec, ExecutionSpec
 from tests.docs.pages import PAGES, ROOT, prose_of, table_of
 
@@ -31,6 +32,8 @@ PAGE = ROOT / "docs/reference.md"
 def shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if value is None:
+        return "none"
     if isinstance(value, tuple):
         return str(list(value)) if value else "none"
     return "~/.cache/shoal" if value is PydanticUndefined else str(value)
@@ -47,8 +50,9 @@ def test_every_flag_is_listed_with_its_variable_default_and_meaning() -> None:
 
 def test_every_flag_that_a_page_names_is_one_of_the_command() -> None:
     command = get_command(cli.app)
-    known = {option for place in (command, *command.commands.values()) for option in options_of(place)}
-    named = {flag for page in PAGES for flag in re.findall(r"`(--[a-z][a-z-]*)", prose_of(page))}
+    known = {name.rstrip("*") for entry in UNOFFERED for name in entry.names}  # refused by name
+    known |= {option for place in (command, *command.commands.values()) for option in options_of(place)}
+    named = {flag for page in PAGES for flag in re.findall(r"`(--[a-z][a-z0-9-]*)", prose_of(page))}
 
     assert named
     assert named - known == set()
@@ -70,7 +74,7 @@ def test_repositories_come_from_the_environment_as_the_page_says(monkeypatch: py
 
     monkeypatch.setenv("SHOAL_MODEL_REPOSITORY", example[1])
 
-    assert Settings().model_repository == (Path("repo"), Path("other"))
+    assert Settings().model_repository == ("repo", "other")
 
 
 def test_every_endpoint_is_listed() -> None:
@@ -81,7 +85,7 @@ def test_every_endpoint_is_listed() -> None:
 
 
 def create_openapi() -> dict[str, Any]:
-    engine = InferenceService({})
+    engine = InferenceService(Catalogue())
     surface = ClassifySurface(engine, ClassifyLimits(), offload=asyncio.to_thread)
     return create_rest_app(engine, surface, "1.2.3").openapi()
 
@@ -96,7 +100,7 @@ def test_every_error_is_listed_with_its_codes() -> None:
 
 
 def test_every_metric_is_listed_with_its_type() -> None:
-    text = render_metrics(Snapshot.of(InferenceService({}))).decode()
+    text = render_metrics(Snapshot.of(InferenceService(Catalogue()))).decode()
     expected = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
 
     assert {name: kind for name, kind, *_ in table_of(PAGE, "Metrics")} == expected
@@ -125,11 +129,12 @@ def side_file_keys() -> Iterator[tuple[str, object]]:
         "batching": BatchingTable,
         "execution": ExecutionTable,
         "preprocessing": Preprocessing,
+        "golden": GoldenTable,
     }
     for table, model in tables.items():
         for name, field in model.model_fields.items():
             if f"{table}{name}" not in tables:
-                is_own = table == "preprocessing"
+                is_own = table in ("preprocessing", "golden")
                 yield f"{table}.{name}".lstrip("."), field.default if is_own else None
 
 
@@ -142,4 +147,5 @@ def defaults_of_specifications() -> dict[str, object]:
         "execution.step_timeout_s": execution.step_timeout_s,
         "execution.load_timeout_s": execution.load_timeout_s,
         "execution.max_restarts": execution.max_restarts,
+        "execution.non_finite": execution.non_finite.value,
     }

@@ -33,14 +33,16 @@ class Server:
 
     Args:
         flags: Further flags of `shoal serve`. The ports are free ones, the log is JSON.
+        wait: Until all models have been tried, not only until it listens.
 
     Attributes:
         url: Base URL of the HTTP port.
         client: An HTTP client of it, which does not raise for any status.
     """
 
-    def __init__(self, *flags: str) -> None:
+    def __init__(self, *flags: str, wait: bool = True) -> None:
         self._flags = flags
+        self._wait = wait
         self._lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False
@@ -55,6 +57,8 @@ class Server:
         self._reader.start()
         try:
             listening = self.logged("listening")
+            if self._wait:
+                self.logged("started")
         except BaseException:
             self.__exit__()
             raise

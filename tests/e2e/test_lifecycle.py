@@ -132,19 +132,19 @@ def broken(repository: Path) -> Path:
     return repository
 
 
-def test_a_broken_model_ends_the_server_with_file_and_line(broken: Path) -> None:
-    ended = start(f"--model-repository={broken}")
+def test_a_broken_model_ends_the_server_if_wanted_with_file_and_line(broken: Path) -> None:
+    ended = start(f"--model-repository={broken}", "--exit-on-error=true")
 
     assert ended.returncode == 1
     assert "broken/config.pbtxt:3" in ended.stderr
     assert "shoal: 1 problem while loading models" in ended.stderr
-    assert "--exit-on-error=false" in ended.stderr
+    assert "start without --exit-on-error" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize(("strict", "expected"), [("true", 400), ("false", 200)])
-def test_the_others_are_served_beside_a_broken_model_if_wanted(broken: Path, strict: str, expected: int) -> None:
-    flags = (f"--model-repository={broken}", "--exit-on-error=false", f"--strict-readiness={strict}")
+def test_the_others_are_served_beside_a_broken_model(broken: Path, strict: str, expected: int) -> None:
+    flags = (f"--model-repository={broken}", f"--strict-readiness={strict}")
     with Server(*flags) as server:
         ready = server.client.get("/v2/health/ready")
         good = server.client.post("/v2/models/echo/infer", json=infer_body(3))

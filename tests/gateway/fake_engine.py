@@ -167,6 +167,15 @@ class FakeEngine:
             raise VersionNotReadyError(model, 1)
         return spec
 
+    def version_number(self, model: str, text: str) -> int:
+        """Numbers, and the label ``stable`` for version 1."""
+        self._find(model, None)
+        if text.isascii() and text.isdigit():
+            return int(text)
+        if text != "stable":
+            raise VersionNotFoundError(model, text)
+        return 1
+
     def is_model_ready(self, model: str, version: int | None = None) -> bool:
         """Known and not loading."""
         self._find(model, version)

@@ -20,9 +20,12 @@ from backends.workers import WorkerHouse
 from batching.alarm import create_alarm
 from batching.clock import MonotonicClock
 from gateway.app import create_rest_app
+from gateway.catalogue import Catalogue
 from gateway.classify import ClassifyLimits, ClassifySurface
 from gateway.decoding import Decoder
 from gateway.engine import Engine
+from gateway.hosted import Hosted
+from gateway.lifecycle import Move
 from gateway.policies import create_scheduler
 from gateway.served import Served
 from gateway.service import InferenceService
@@ -94,10 +97,10 @@ async def serving(
         sleep = gate.wait if gate else lambda _ns: None
         return [[FakeExecutor(spec, lambda _rows: 1, sleep, fail_on_value=POISON)] for _ in range(placement.instances)]
 
-    models: dict[str, dict[int, Served]] = {}
+    catalogue = Catalogue()
     machine = Machine(gpus={}, defaults=Placement())
     async with WorkerHouse(clock) as workers, AsyncExitStack() as stack:
-        runners = []
+        every = []
         for spec in specs:
             pool = InstancePool(spec, clock=clock, machine=machine, workers=workers, factory=executors)
             await pool.start()
@@ -111,13 +114,18 @@ async def serving(
                 lambda ring: create_alarm(loop, clock, ring),
                 round(timeout_s * 1e9),
             )
-            models.setdefault(spec.name, {})[spec.version] = served
-            runners.append(served.runner)
+            version = catalogue.record(spec.name).version(spec.version)
+            version.move(Move.LOAD)
+            version.put_in(Hosted(served, AsyncExitStack()), spec)
+            every.append(served)
         stack.callback(gate.open if gate else lambda: None)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(runner.run()) for runner in runners]
-            await one_turn()  # their first step: from here on they admit
-            yield kind(models)
+            tasks = [group.create_task(served.run()) for served in every]
+            for served in every:
+                await served.running.wait()
+            service = kind(catalogue)
+            service.note_started()
+            yield service
             for task in tasks:
                 task.cancel()
 

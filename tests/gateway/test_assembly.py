@@ -13,7 +13,7 @@ import pytest
 
 from gateway import assembly
 from gateway.app import Gateway
-from gateway.assembly import StartupError, Stop
+from gateway.running import StartupError, Stop
 from gateway.http_server import PortInUseError, bind
 from gateway.settings import Settings
 from models.errors import RepositoryError
@@ -97,7 +97,7 @@ async def test_a_broken_model_ends_the_start_with_its_reason_in_the_log(root: Pa
     add_model(root, "absent", CONFIG + 'parameters { key: "service_row_us" value: { string_value: "x" } }')
 
     with pytest.raises(StartupError, match="2 problems while loading models"):
-        await serve(settings(root), nothing)
+        await serve(settings(root, exit_on_error=True), nothing)
 
     assert "broken/config.pbtxt:1" in caplog.text
     assert "parameter 'service_row_us' is 'x'" in caplog.text
@@ -113,7 +113,7 @@ async def test_the_others_are_served_beside_a_broken_model_if_wanted(root: Path,
         statuses.append((await client.post("/v2/models/echo/infer", json=BODY)).status_code)
 
     with caplog.at_level(logging.WARNING):
-        await serve(settings(root, exit_on_error=False), visit)
+        await serve(settings(root), visit)
 
     assert statuses == [400, 200]
     assert "model echo: echo/old: skipped" in caplog.text

@@ -44,10 +44,10 @@ def test_a_switch_takes_every_usual_word(word: str) -> None:
     assert settings_from({"strict_readiness": word}).strict_readiness is False
 
 
-def test_repositories_are_a_list_of_paths() -> None:
-    settings = settings_from({"model_repository": [Path("a"), Path("b")], "allow_cpu": True})
+def test_repositories_are_a_list_of_places() -> None:
+    settings = settings_from({"model_repository": ["a", Path("b")], "allow_cpu": True})
 
-    assert (settings.model_repository, settings.allow_cpu) == ((Path("a"), Path("b")), True)
+    assert (settings.model_repository, settings.allow_cpu) == (("a", "b"), True)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_settings_cannot_be_changed_and_take_no_unknown_names() -> None:
 
 
 def test_repositories_of_the_environment_are_separated_like_those_of_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHOAL_MODEL_REPOSITORY", "a:b")
-    assert settings_from({}).model_repository == (Path("a"), Path("b"))
+    monkeypatch.setenv("SHOAL_MODEL_REPOSITORY", "a:s3://https://host:9000/bucket/x:b")
+    assert settings_from({}).model_repository == ("a", "s3://https://host:9000/bucket/x", "b")
 
     monkeypatch.setenv("SHOAL_MODEL_REPOSITORY", "")
     monkeypatch.setenv("SHOAL_HTTP_PORT", "")

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from batching.core.errors import QueueFullError, ShuttingDownError
+from gateway.catalogue import Catalogue
+from gateway.lifecycle import Move
 from gateway.service import InferenceService
 from models.errors import (
     BrokenImageError,
@@ -18,6 +20,18 @@ from models.errors import (
 )
 from models.spec import BatchingSpec
 from tests.gateway.serving import echo, images, mirror, rows, serving
+
+
+def catalogue_of(**failed: list[int]) -> Catalogue:
+    """Models that should be served, and of which these versions have failed."""
+    catalogue = Catalogue()
+    for name, versions in failed.items():
+        record = catalogue.record(name)
+        record.is_wanted = True
+        for number in versions:
+            record.version(number).is_wanted = True
+            record.version(number).move(Move.LOAD_FAILED, "it is broken")
+    return catalogue
 
 
 async def test_the_highest_version_answers_unless_one_is_named() -> None:
@@ -46,24 +60,25 @@ UNKNOWN: dict[str, tuple[dict[str, Any], type[Exception]]] = {
 @pytest.mark.parametrize("what", UNKNOWN)
 async def test_what_is_not_there_has_an_error_of_its_own(what: str) -> None:
     request, expected = UNKNOWN[what]
-    service = InferenceService({"echo": {}, "broken": {}}, {"echo": [2], "broken": []})
+    service = InferenceService(catalogue_of(echo=[2], broken=[]))
 
     with pytest.raises(expected):
         await service.infer(rows(1, **request))
 
 
 async def test_a_version_that_failed_is_known_and_not_ready() -> None:
-    service = InferenceService({"a": {}}, {"a": [2]})
+    service = InferenceService(catalogue_of(a=[2]))
 
     assert (service.is_model_ready("a", 2), service.is_model_ready("a")) == (False, False)
     with pytest.raises(VersionNotFoundError):
         service.is_model_ready("a", 3)
 
 
-@pytest.mark.parametrize("failed", [{"a": [1]}, {"a": []}], ids=["one version", "the whole model"])
+@pytest.mark.parametrize("failed", [[1], []], ids=["one version", "the whole model"])
 @pytest.mark.parametrize("is_strict", [True, False])
-async def test_a_failed_model_keeps_a_strict_server_from_being_ready(is_strict: bool, failed: dict) -> None:
-    service = InferenceService({"a": {}}, failed, strict_readiness=is_strict)
+async def test_a_failed_model_keeps_a_strict_server_from_being_ready(is_strict: bool, failed: list[int]) -> None:
+    service = InferenceService(catalogue_of(a=failed), strict_readiness=is_strict)
+    service.note_started()
 
     assert service.is_ready() is not is_strict
     assert service.is_live()

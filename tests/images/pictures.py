@@ -32,9 +32,15 @@ def png(width, height, *chunks, colour_type=0, depth=8):
 
 def tiff(entries, *, order="<", pixels=b""):
     """A TIFF of one directory with the (tag, type, count, value) `entries`, then `pixels`."""
+    # SHORT (3) stands left in its four bytes, whatever the byte order; bytes are several that fit.
     directory = b"".join(
-        # SHORT (3) stands left in its four bytes, whatever the byte order.
-        struct.pack(order + ("HHIHxx" if kind == 3 else "HHII"), tag, kind, count, value)
+        struct.pack(
+            order + ("HHI4s" if isinstance(value, bytes) else "HHIHxx" if kind == 3 else "HHII"),
+            tag,
+            kind,
+            count,
+            value,
+        )
         for tag, kind, count, value in entries
     )
     magic = b"II*\0" if order == "<" else b"MM\0*"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from models.errors import BrokenImageError, ImageError, UnsupportedImageError
+from models.errors import BrokenImageError, ImageError
 from models.images.decode import decode
 from models.images.header import ImageLimits
 from models.preprocessing import Preprocessing
@@ -221,62 +221,6 @@ def test_sixteen_bit_grey_may_be_big_endian():
     row = decode(tiff(entries, order=">", pixels=ramp.tobytes()), how, LIMITS)
 
     np.testing.assert_array_equal(row[:, :, 1], ramp >> 8)
-
-
-def translucent(mode):
-    image = Image.new("RGBA", (40, 30), (200, 100, 50, 128))
-    return image if mode == "RGBA" else image.convert("RGB").convert(mode)
-
-
-def palette_with(transparency):
-    image = Image.new("P", (40, 30), 1)
-    image.putpalette([0, 0, 0, 200, 100, 50])
-    return encoded(image, transparency=transparency)
-
-
-MODES = {
-    "RGBA": encoded(translucent("RGBA")),
-    "palette": palette_with(None),
-    "palette with transparent index": palette_with(0),
-    "palette with alpha table": palette_with(b"\x00\x80"),
-    "RGB with transparent colour": encoded(translucent("RGB"), transparency=(1, 2, 3)),
-    "CMYK": encoded(translucent("CMYK"), "JPEG", quality=100),
-    "CMYK TIFF": encoded(translucent("CMYK"), "TIFF"),
-    "progressive": encoded(translucent("RGB"), "JPEG", quality=100, progressive=True),
-    "tail": encoded(translucent("RGB"), "JPEG", quality=100) + b"twelve bytes",
-    "compressed TIFF": encoded(translucent("RGB"), "TIFF", compression="tiff_lzw"),
-    "JPEG in TIFF": encoded(translucent("RGB"), "TIFF", compression="jpeg"),
-    "animated WebP": encoded(translucent("RGB"), "WEBP", save_all=True, append_images=[photo(40, 30)], lossless=True),
-    "animated GIF": encoded(translucent("RGB"), "GIF", save_all=True, append_images=[photo(40, 30)]),
-    "animated PNG": encoded(translucent("RGB"), save_all=True, append_images=[photo(40, 30)]),
-    "BMP": encoded(translucent("RGB"), "BMP"),
-}
-
-
-@pytest.mark.parametrize("name", MODES)
-def test_every_pixel_mode_keeps_its_colour(name):
-    row = decode(MODES[name], SMALL, LIMITS)
-
-    assert_levels_close(row, np.full((28, 28, 3), (200, 100, 50)), most=3, mean=3)
-
-
-@pytest.mark.parametrize(
-    "image",
-    [Image.new("L", (40, 30), 90), Image.new("LA", (40, 30), (90, 10)), Image.new("1", (40, 30), 1)],
-    ids=["grey", "grey and alpha", "one bit"],
-)
-def test_grey_pictures_have_three_equal_channels(image):
-    row = decode(encoded(image), SMALL, LIMITS)
-
-    assert (row == (255 if image.mode == "1" else 90)).all()
-
-
-@pytest.mark.parametrize("mode", ["F", "I"])
-def test_pixels_without_a_range_of_brightness_are_refused_by_name(mode):
-    data = encoded(Image.new(mode, (8, 8)), "TIFF")
-
-    with pytest.raises(UnsupportedImageError, match=rf"found: TIFF with pixels of mode {mode}; accepted: 1, 8 or 16"):
-        decode(data, SMALL, LIMITS)
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])

@@ -18,8 +18,10 @@ from models.preprocessing import Preprocessing
         ({"dtype": "uint8", "mean": (127, 127, 127)}, "found mean or std beside dtype uint8"),
         ({"dtype": "uint8", "std": (1, 1, 1)}, "found mean or std beside dtype uint8"),
         ({"sharpen": True}, "Extra inputs are not permitted"),
+        ({"background": (0, 0, 256)}, "less than or equal to 255"),
+        ({"background": (0, 0)}, "Field required"),
     ],
-    ids=["crop", "std", "nan", "infinity", "uint8 mean", "uint8 std", "unknown"],
+    ids=["crop", "std", "nan", "infinity", "uint8 mean", "uint8 std", "unknown", "background", "short background"],
 )
 def test_impossible_declarations_are_refused(fields, sentence):
     with pytest.raises(ValidationError, match=sentence):

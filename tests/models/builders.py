@@ -7,7 +7,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from models.errors import ConfigError
-from models.repository import ModelEntry, read_model
+from models.model_directory import read_model
+from models.model_entry import ModelEntry
 from models.spec import ModelSpec
 
 Dims = Sequence[int | str | None] | None
@@ -82,7 +83,45 @@ def spec_of(directory: Path) -> ModelSpec:
 
 def refusal_of(entry: ModelEntry) -> ConfigError:
     """The only problem of a model that must have one, and no versions."""
-    assert entry.versions == ()
-    (problem,) = entry.problems
-    assert isinstance(problem, ConfigError)
+    (problem,) = refusals_of(entry)
     return problem
+
+
+def refusals_of(entry: ModelEntry) -> list[ConfigError]:
+    """The problems of a model that must have some, and no versions."""
+    assert entry.versions == ()
+    assert entry.problems
+    return [problem for problem in entry.problems if isinstance(problem, ConfigError)]
+
+
+FIXTURES = Path(__file__).with_name("fixtures")
+"""Configurations as people have them, without the model files."""
+
+
+def article_model(root: Path, name: str, *versions: str) -> Path:
+    """A model directory with one of the fixtures' configurations and files that fit it, for each version."""
+    directory = root / name
+    directory.mkdir(parents=True)
+    (directory / "config.pbtxt").write_bytes((FIXTURES / name / "config.pbtxt").read_bytes())
+    (directory / "labels.txt").write_text("".join(f"class {index}\n" for index in range(1000)))
+    for version in versions or ("1",):
+        (directory / version).mkdir()
+        if name == "resnet50_libtorch":
+            (directory / version / "model.pt").touch()
+        else:
+            onnx.save(scoring_model(), directory / version / "model.onnx")
+    return directory
+
+
+def scoring_model() -> onnx.ModelProto:
+    """"data" of N pictures 3x224x224 -> the mean of each channel, times a matrix -> "scores" of 1000 classes."""
+    weights = helper.make_tensor("weights", TensorProto.FLOAT, [3, 1000], [index / 1000 for index in range(3000)])
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["data"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["means"]),
+        helper.make_node("MatMul", ["means", "weights"], ["scores"]),
+    ]
+    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, ("N", 3, 224, 224))
+    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ("N", 1000))
+    graph = helper.make_graph(nodes, "scoring", [data], [scores], [weights])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)

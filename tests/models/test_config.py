@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from models.errors import ConfigError, RepositoryError
-from models.repository import read_model
+from models.model_directory import read_model
 from models.spec import BatchingSpec, DeviceKind, InstanceGroup
 from models.tensors import DataType, TensorSpec
 from tests.models.builders import FAKE, INPUTS, OUTPUTS, edited, identity_model, refusal_of, spec_of, write_model
@@ -21,7 +21,7 @@ dynamic_batching { preferred_batch_size: [ 8, 4, 4 ] max_queue_delay_microsecond
 instance_group [ { kind: KIND_GPU gpus: [ 0, 2 ] }, { name: "cpu" kind: KIND_CPU count: 3 }, { } ]
 parameters { key: "service_base_us" value { string_value: "100" } }
 optimization { eager_batching: true }
-model_warmup { name: "w" batch_size: 1 }
+model_warmup { name: "w" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 3, 2 ] zero_data: true } } }
 metric_tags { key: "team" value: "vision" }
 """
 
@@ -151,6 +151,10 @@ IMPOSSIBLE = {
                        "REJECT"),
     "dynamic batching without batches": (edited("size: 8", "size: 0") + "dynamic_batching { }", 5, "dynamic_batching",
                                          "max_batch_size 0", "remove dynamic_batching"),
+    "reshape of other size": (edited("[ 16 ]", "[ 16 ] reshape { shape: [ 4, 5 ] }"), 3, "input[0].reshape.shape",
+                              "[4, 5]", "as many elements as dims, [16]"),
+    "reshape to nothing": (edited("[ 16 ]", "[ 16 ] reshape { shape: [ 16, 0 ] }"), 3, "input[0].reshape.shape",
+                           "[16, 0]", "positive sizes"),
     "no labels": (edited('"y"', '"y" label_filename: "l.txt"'), 4, "output[0].label_filename", "'l.txt'",
                   "one label a line"),
     "latest 0": (FAKE + "version_policy { latest { } }", 5, "version_policy.latest.num_versions", "0", "at least 1"),
@@ -172,10 +176,7 @@ def test_an_impossible_value_is_refused_with_its_line(
 
 UNSUPPORTED = {
     "sequences": (FAKE + "sequence_batching { }", 5, "sequence_batching"),
-    "ensemble": (FAKE + "ensemble_scheduling { }", 5, "ensemble_scheduling"),
-    "ensemble platform": ('platform: "ensemble"', 1, "platform"),
     "decoupled": (FAKE + "model_transaction_policy {\ndecoupled: true }", 6, "model_transaction_policy.decoupled"),
-    "reshape": (edited("[ 16 ]", "[ 16 ] reshape { shape: [ 4, 4 ] }"), 3, "input[0].reshape"),
     "ragged": (edited("[ 16 ]", "[ 16 ] allow_ragged_batch: true"), 3, "input[0].allow_ragged_batch"),
     "shape tensor": (edited('"y"', '"y" is_shape_tensor: true'), 4, "output[0].is_shape_tensor"),
     "batch input": (FAKE + "batch_input { kind: BATCH_ELEMENT_COUNT }", 5, "batch_input[0]"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from models.repository import read_model
+from models.model_directory import read_model
 from models.spec import Accelerator, ExecutionSpec, Host, ModelSpec
 from tests.models.builders import FAKE, identity_model, refusal_of, spec_of, write_model
 
@@ -84,7 +84,7 @@ NOTED = {
         "optimization.execution_accelerators.gpu_execution_accelerator",
     ),
     "host policy": ('instance_group { host_policy: "node0" }', "instance_group[0].host_policy"),
-    "warm-up": ('model_warmup { name: "w" batch_size: 1 }', "model_warmup"),
+    "warm-up": ('model_warmup { name: "w" }', "model_warmup[0]"),
     "tags": ('metric_tags { key: "team" value: "vision" }', "metric_tags"),
     "file by GPU": ('cc_model_filenames { key: "8.6" value: "a.plan" }', "cc_model_filenames"),
 }

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from models.repository import read_model
+from models.model_directory import read_model
 from models.spec import DeviceKind, InstanceGroup, Resource
 from tests.models.builders import FAKE, INPUTS, OUTPUTS, identity_model, refusal_of, spec_of, write_model
 

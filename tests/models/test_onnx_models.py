@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from models.errors import RepositoryError
+from models.model_directory import read_model
 from models.onnx_signature import OnnxTensor, read_signature
-from models.repository import read_model
 from models.spec import BatchingSpec
 from models.tensors import DataType
-from tests.models.builders import Dims, identity_model, refusal_of, spec_of, two_by_two_model, write_model
+from tests.models.builders import Dims, identity_model, refusal_of, refusals_of, spec_of, two_by_two_model, write_model
 
 
 def saved(tmp_path: Path, model: onnx.ModelProto) -> Path:
@@ -158,7 +158,7 @@ def test_a_config_that_contradicts_the_file_is_refused(
     ids=["fixed batch", "scalar batched", "empty rows", "scalar", "unknown rank"],
 )
 def test_a_file_that_does_not_suit_the_config_is_refused(tmp_path: Path, dims: Dims, config: str, field: str) -> None:
-    problem = refusal_of(read_model(write_model(tmp_path, config, model=identity_model(dims))))
+    problem, *_ = refusals_of(read_model(write_model(tmp_path, config, model=identity_model(dims))))
     assert problem.field == field
 
 

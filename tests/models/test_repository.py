@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from models.errors import ConfigError, RepositoryError
-from models.repository import read_model, scan
+from models.model_directory import read_model
+from models.repository import scan
 from tests.models.builders import FAKE, identity_model, write_model
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from models.model_directory import read_model
 from models.preprocessing import Preprocessing
-from models.repository import read_model
 from models.spec import ExecutionSpec, Host
 from tests.models.builders import FAKE, edited, refusal_of, spec_of, write_model
 

@@ -9,8 +9,9 @@ import pytest
 
 from backends import errors
 from backends.errors import BackendError, ExecutionError, LoadError, WrongRowsError
+from backends.failures import Failure
 from backends.process.channels import Channel, EndOfStreamError, receive_packet, send_packet
-from backends.process.messages import NEWS, REPLIES, REQUESTS, Done, Failure, Hello, Load, Reply, Request, Run
+from backends.process.messages import NEWS, REPLIES, REQUESTS, Done, Hello, Load, Reply, Request, Run
 from backends.process.slots import ProtocolError, TensorPlace
 from models.tensors import DataType
 

@@ -9,23 +9,25 @@ from contextlib import contextmanager
 import httpx
 import uvicorn
 
+from gateway.control_access import GuardedControl
 from gateway.v2.app import V2Limits, V2Surface
 from tests.gateway.fake_engine import FakeEngine
 
 
-def make_surface(engine: FakeEngine, **limits: int) -> V2Surface:
-    return V2Surface(engine, V2Limits(**limits), offload=asyncio.to_thread, server_version="1.2.3")
+def make_surface(engine: FakeEngine, control: GuardedControl | None = None, **limits: int) -> V2Surface:
+    limits_of_surface = V2Limits(**limits)
+    return V2Surface(engine, limits_of_surface, offload=asyncio.to_thread, server_version="1.2.3", control=control)
 
 
-def client_of(engine: FakeEngine, **limits: int) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=make_surface(engine, **limits))
+def client_of(engine: FakeEngine, control: GuardedControl | None = None, **limits: int) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=make_surface(engine, control, **limits))
     return httpx.AsyncClient(transport=transport, base_url="http://shoal", headers={"accept-encoding": "identity"})
 
 
 @contextmanager
-def served(engine: FakeEngine, **limits: int) -> Iterator[int]:
+def served(engine: FakeEngine, control: GuardedControl | None = None, **limits: int) -> Iterator[int]:
     """Serve from a thread; yields the port. Connections queue in the listening socket until the server accepts."""
-    config = uvicorn.Config(make_surface(engine, **limits), lifespan="off", ws="none", log_config=None)
+    config = uvicorn.Config(make_surface(engine, control, **limits), lifespan="off", ws="none", log_config=None)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

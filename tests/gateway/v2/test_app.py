@@ -57,8 +57,11 @@ async def test_server_metadata_lists_only_what_is_served(client: httpx.AsyncClie
     assert reply.json() == {
         "name": "shoal",
         "version": "1.2.3",
-        "extensions": ["classification", "model_configuration", "binary_tensor_data", "parameters", "statistics"],
-    }
+        "extensions": [
+            "classification", "model_configuration", "model_repository", "model_repository(unload_dependents)",
+            "binary_tensor_data", "parameters", "statistics",
+        ],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("path", ["/v2/models/simple", "/v2/models/simple/versions/1", "/v2/models/s%69mple"])
@@ -122,11 +125,25 @@ async def test_statistics_of_something_unknown_are_400(client: httpx.AsyncClient
     assert (reply.status_code, reply.json()) == (400, {"error": text})
 
 
+async def test_a_version_may_be_named_by_its_label(client: httpx.AsyncClient) -> None:
+    replies = [await client.get(f"/v2/models/simple/versions/{version}") for version in ("stable", "1", "01")]
+
+    assert [reply.json()["versions"] for reply in replies] == [["1"]] * 3
+
+
+@pytest.mark.parametrize("version", ["abc", "-1", "1.0", "٣"])
+async def test_an_unknown_label_is_not_found(client: httpx.AsyncClient, version: str) -> None:
+    reply = await client.get(f"/v2/models/simple/versions/{version}")
+
+    text = f"Request for unknown model: 'simple' version {version} is not found"
+    assert (reply.status_code, reply.json()) == (404, {"error": text})
+
+
 @pytest.mark.parametrize(
     "path",
     [
-        "/v2/", "/v2/models/simple/", "/v2/models", "/v2/models/simple/versions/abc", "/V2", "/v2/models//infer",
-        "/v2/models/simple/versions/1/infer/x", "/v2/models/simple/versions/٣", "/v2/models/simple/nothing",
+        "/v2/", "/v2/models/simple/", "/v2/models", "/V2", "/v2/models//infer",
+        "/v2/models/simple/versions/1/infer/x", "/v2/models/simple/nothing",
     ],
 )  # fmt: skip
 async def test_other_paths_are_not_found(client: httpx.AsyncClient, path: str) -> None:

@@ -1,0 +1,332 @@
+"""Which models are loaded, and the verbs that change it; one operation a model at a time, models beside each other."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from batching.core.errors import ShuttingDownError
+from gateway.catalogue import Catalogue, ModelRecord
+from gateway.control import IndexEntry
+from gateway.load_turns import LoadTurns
+from gateway.loading import Loader
+from gateway.updating import Updater
+from models.ensembles import dependencies
+from models.errors import (
+    ControlNotAllowedError,
+    LoadFailedError,
+    ModelNotFoundError,
+    ModelsError,
+    RepositoryError,
+    UnknownModelError,
+    VersionNotFoundError,
+)
+from models.model_entry import ModelEntry
+from models.places import Place
+from models.spec import ModelSpec
+
+T = TypeVar("T")
+CreateLoader = Callable[[asyncio.TaskGroup, Callable[[ModelSpec, Exception], None]], Loader]
+"""Makes what loads versions, from the owner of tasks and what is told about versions that cannot go on."""
+
+_log = logging.getLogger(__name__)
+_MAX_INSTANCES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRules:
+    """When models are loaded.
+
+    Attributes:
+        mode: ``none``: at the start; ``poll``: and when their files change; ``explicit``: when asked for.
+        load_model: In explicit mode, those to load at the start; ``*`` means all.
+        load_at_once: Loads that begin at once.
+    """
+
+    mode: Literal["none", "poll", "explicit"] = "none"
+    load_model: Sequence[str] = ()
+    load_at_once: int = 4
+
+
+class ModelManager:
+    """Implements `gateway.control.ModelControl`; an async context manager that owns what runs for the models.
+
+    Args:
+        catalogue: Is kept up to date.
+        places: Looks where models are; blocks; raises RepositoryError.
+        rules: When models are loaded.
+        create_loader: Makes what loads versions.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        places: Callable[[], Mapping[str, Place]],
+        rules: ControlRules,
+        create_loader: CreateLoader,
+    ) -> None:
+        self._catalogue = catalogue
+        self._look = places
+        self._rules = rules
+        self._create_loader = create_loader
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._places: Mapping[str, Place] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._loader: Loader
+        self._updater: Updater
+        self._operations: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._loader = self._create_loader(self._tasks, self._on_defect)
+        self._updater = Updater(self._loader, LoadTurns(self._rules.load_at_once), self._tasks)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        try:
+            if self._operations:
+                await asyncio.wait(list(self._operations))
+            for hosted in list(self._catalogue.hosted()):
+                await hosted.aclose()
+        finally:
+            if not isinstance(error, asyncio.CancelledError):  # the body's own error leaves as it is, not in a group
+                kind = error = traceback = None
+            await self._tasks.__aexit__(kind, error, traceback)
+
+    async def survey(self) -> None:
+        """Look at the repositories for the first time. Raises RepositoryError."""
+        self._places = await asyncio.to_thread(self._look)
+        if not self._places:
+            _log.warning("no model found in the repositories")
+
+    async def start(self) -> Sequence[str]:
+        """Load what is to be loaded at the start; returns the problems, in sentences."""
+        problems: list[str] = []
+        names = self._names_at_start(problems)
+        for name in names:
+            record = self._catalogue.record(name)
+            record.is_wanted = record.is_asked = True
+        async with asyncio.TaskGroup() as group:
+            loads = [group.create_task(self._bring(name)) for name in names]
+        return [*problems, *(problem for load in loads for problem in load.result())]
+
+    async def index(self) -> Sequence[IndexEntry]:
+        """See `ModelControl`."""
+        try:
+            self._places = await asyncio.to_thread(self._look)
+        except RepositoryError as error:
+            _log.warning("%s", error)
+        for name in self._places:
+            self._catalogue.record(name)
+        return list(self._catalogue.index())
+
+    async def load(self, model: str, override: str | None = None) -> None:
+        """See `ModelControl`."""
+        self._check_mode()
+        await self._outlive(self._load(model, override))
+
+    async def unload(self, model: str, *, dependents: bool = False) -> None:
+        """See `ModelControl`."""
+        self._check_mode()
+        await self._outlive(self._unload(model, dependents=dependents))
+
+    async def scale(self, model: str, version: int | None, instances: int) -> None:
+        """See `ModelControl`."""
+        self._check_mode()
+        if not 0 <= instances <= _MAX_INSTANCES:
+            raise LoadFailedError(model, f"found {instances} instances, expected 0 to {_MAX_INSTANCES}")
+        await self._outlive(self._scale(model, version, instances))
+
+    def tried(self) -> Mapping[str, object]:
+        """By model, how its files looked when it was loaded last."""
+        return {record.name: record.tried for record in self._catalogue.records()}
+
+    def start_refreshing(self, name: str, place: Place | None) -> "asyncio.Task[None]":
+        """A model's files have changed, or it is in no repository any more: follow."""
+        return self._operate(self._refresh(name, place))
+
+    async def _refresh(self, name: str, place: Place | None) -> None:
+        try:
+            if place is None:
+                await self._remove(name)
+            else:
+                self._places = {**self._places, name: place}
+                self._catalogue.record(name).is_wanted = True
+                await self._bring(name)
+        except Exception:  # noqa: BLE001 - a defect of ours concerns one model, not the server
+            _log.exception("model '%s' could not follow its repository", name)
+
+    def stop(self) -> None:
+        """Give up what is being loaded; what is in service goes on."""
+        for operation in self._operations:
+            operation.cancel()
+
+    async def drain(self) -> None:
+        """Admit nothing more, and wait until everything admitted has been answered."""
+        for hosted in list(self._catalogue.hosted()):
+            await hosted.served.drain()
+        await self._updater.drain()
+
+    def give_up(self) -> None:
+        """Answer everything that is held with an error: there is no time left for it."""
+        self._loader.end_runners()
+
+    # One model
+
+    async def _load(self, model: str, override: str | None) -> None:
+        self._places = await asyncio.to_thread(self._look)
+        if model not in self._places:
+            raise UnknownModelError(model)
+        record = self._catalogue.record(model)
+        problems = await self._bring(model, override=override)
+        if problems:
+            raise LoadFailedError(model, "; ".join(_at(record, problem) for problem in problems) + "\n")
+        record.is_wanted = record.is_asked = True
+
+    async def _unload(self, model: str, *, dependents: bool) -> None:
+        if model not in {record.name for record in self._catalogue.records()}:
+            return
+        async with self._locks[model]:
+            record = self._catalogue.record(model)
+            needed = record.needs
+            record.is_wanted = record.is_asked = False
+            record.problems, record.tried = (), None
+            await self._updater.unload(record, "unloaded")
+        if dependents:
+            for name in needed:
+                if not self._catalogue.record(name).is_asked and not self._users_of(name):
+                    await self._unload(name, dependents=True)
+
+    async def _scale(self, model: str, number: int | None, instances: int) -> None:
+        record = next((record for record in self._catalogue.records() if record.name == model), None)
+        if record is None or not record.versions:
+            raise ModelNotFoundError(model)
+        number = max(record.versions) if number is None else number
+        if number not in record.versions:
+            raise VersionNotFoundError(model, number)
+        async with self._locks[model]:
+            problem = await self._updater.scale(record, record.versions[number], instances)
+        if problem:
+            raise LoadFailedError(model, problem)
+
+    async def _remove(self, name: str) -> None:
+        async with self._locks[name]:
+            record = self._catalogue.record(name)
+            record.is_wanted = record.is_asked = False
+            await self._updater.unload(record, "it is in no repository any more")
+
+    async def _bring(
+        self, name: str, *, override: str | None = None, above: tuple[str, ...] = (), afresh: bool = False
+    ) -> Sequence[str]:
+        """Load a model as its repository has it now, and before it the models that it is made of.
+
+        Args:
+            name: In a repository.
+            override: A configuration instead of the repository's.
+            above: The ensembles that lead here.
+            afresh: Also if nothing has changed.
+        """
+        place = self._places[name]
+        entry, tried = await asyncio.to_thread(_read, place, override)
+        needs = sorted({model for spec in entry.versions for model, _ in dependencies(spec)})
+        for needed in needs:
+            if needed not in (*above, name):
+                await self._ensure(needed, (*above, name))
+        async with self._locks[name]:
+            record = self._catalogue.record(name)
+            record.tried, record.needs = tried, needs
+            # An ensemble is made of others, which may have changed without it.
+            afresh = afresh or any(spec.steps for spec in entry.versions)
+            problems = await self._updater.update(record, entry, afresh=afresh)
+        await self._renew_users(name, above)
+        return problems
+
+    async def _ensure(self, name: str, above: tuple[str, ...]) -> None:
+        """Load a model that an ensemble needs, unless it is there or has failed as it is now."""
+        async with self._locks[name]:  # it may be loading
+            record = self._catalogue.record(name)
+            was_tried = record.problems or any(version.is_wanted for version in record.versions.values())
+            if name not in self._places or was_tried:
+                return
+            record.is_wanted = True
+        await self._bring(name, above=above)
+
+    async def _renew_users(self, name: str, above: tuple[str, ...]) -> None:
+        """Ensembles that use a model which has changed are checked and connected again."""
+        for user in self._users_of(name):
+            if user not in above and user in self._places:
+                await self._bring(user, above=(*above, name), afresh=True)
+
+    def _users_of(self, name: str) -> Sequence[str]:
+        return [record.name for record in self._catalogue.records() if record.is_wanted and name in record.needs]
+
+    # Around
+
+    def _names_at_start(self, problems: list[str]) -> Sequence[str]:
+        wanted = self._rules.load_model
+        if self._rules.mode != "explicit" or "*" in wanted:
+            return list(self._places)
+        for name in wanted:
+            if name not in self._places:
+                known = ", ".join(self._places) or "none"
+                problems.append(f"--load-model={name}: no such model in the repositories, found: {known}")
+                _log.error("%s", problems[-1])
+        return [name for name in dict.fromkeys(wanted) if name in self._places]
+
+    def _check_mode(self) -> None:
+        if self._rules.mode != "explicit":
+            raise ControlNotAllowedError
+
+    def _on_defect(self, spec: ModelSpec, error: Exception) -> None:
+        reason = f"its policy failed: {error}"
+        self._updater.broken(self._catalogue.record(spec.name), spec.version, reason)
+
+    async def _outlive(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run to the end, even if whoever waits for it leaves: a half-done change helps nobody."""
+        operation = self._operate(_outcome(work))
+        try:
+            error = await asyncio.shield(operation)
+        except asyncio.CancelledError:
+            if operation.cancelled():  # not the caller
+                raise ShuttingDownError from None
+            raise
+        if error is not None:
+            raise error
+
+    def _operate(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = self._tasks.create_task(work)
+        self._operations.add(task)
+        task.add_done_callback(self._operations.discard)
+        return task
+
+
+async def _outcome(work: Coroutine[Any, Any, None]) -> ModelsError | None:
+    """A coroutine's error as a value: raised in a task, it would end the tasks beside it."""
+    try:
+        await work
+    except ModelsError as error:
+        return error
+    return None
+
+
+def _read(place: Place, override: str | None) -> tuple[ModelEntry, object]:
+    """What is there, and how it looked just before, so that a later change is seen."""
+    try:
+        looked = place.fingerprint()
+    except OSError:
+        looked = None
+    return place.read(override), looked
+
+
+def _at(record: ModelRecord, problem: str) -> str:
+    """As Triton begins such a sentence."""
+    for number, version in sorted(record.versions.items()):
+        if version.reason == problem:
+            return f"version {number} is at UNAVAILABLE state: {problem}"
+    return problem

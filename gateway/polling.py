@@ -1,0 +1,127 @@
+"""Poll mode: follows what changes in the repositories, one model independent of the others.
+
+What has changed is loaded once it has looked the same for a while: a version that is still being copied grows, and is
+not loaded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple
+
+from batching.clock import SECOND_NS, Clock, seconds_to_ns
+from gateway.manager import ModelManager
+from models.errors import RepositoryError
+from models.places import Place
+
+_log = logging.getLogger(__name__)
+
+
+class _Look(NamedTuple):
+    """How a model's files look; None stands for a model that is not there."""
+
+    fingerprint: Hashable
+    unfinished: str
+
+
+_NEVER = _Look(None, "never seen")
+
+
+class Poller:
+    """Looks at the repositories again and again.
+
+    Args:
+        manager: Has loaded what was there at the start.
+        look: Looks where models are; blocks; raises RepositoryError.
+        clock: For the time that something has looked the same.
+        every_s: Between two looks.
+        settle_s: How long something must look the same before it is loaded.
+    """
+
+    def __init__(
+        self,
+        manager: ModelManager,
+        look: Callable[[], Mapping[str, Place]],
+        clock: Clock,
+        *,
+        every_s: float,
+        settle_s: float = 1.0,
+    ) -> None:
+        self._manager = manager
+        self._look_at = look
+        self._clock = clock
+        self._every_s = every_s
+        self._settle_ns = seconds_to_ns(settle_s)
+        self._done: dict[str, object] = {}  # by model, the fingerprint that has been followed
+        self._changing: dict[str, tuple[_Look | None, int]] = {}  # by model, what differs from that, and since when
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, str] = {}  # by model, or "" for the repositories: the last complaint
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self.remember()
+        while True:
+            soon_s = min(self._every_s, self._settle_ns / SECOND_NS)
+            await asyncio.sleep(soon_s if self._changing else self._every_s)
+            await self.look()
+
+    def remember(self) -> None:
+        """What is there now is known; what changes from here on is followed."""
+        self._done = dict(self._manager.tried())
+
+    async def look(self) -> None:
+        """Look once, and follow what has stopped changing."""
+        try:
+            places = await asyncio.to_thread(self._look_at)
+        except RepositoryError as error:
+            self._tell("", str(error))
+            return
+        self._told.pop("", None)
+        found = await asyncio.to_thread(_look_at_each, places)
+        for name in sorted({*self._done, *found}):
+            self._judge(name, found.get(name), places.get(name))
+
+    async def settled(self) -> None:
+        """Wait for the changes that are being followed."""
+        if self._following:
+            await asyncio.wait(list(self._following.values()))
+
+    def _judge(self, name: str, now: _Look | None, place: Place | None) -> None:
+        task = self._following.get(name)
+        if task is not None and not task.done():
+            return  # what has changed meanwhile is seen afterwards
+        if (now.fingerprint if now else None) == self._done.get(name):
+            self._changing.pop(name, None)
+            return
+        now_ns = self._clock.now_ns()
+        before, since_ns = self._changing.get(name, (_NEVER, now_ns))
+        if before != now:
+            self._changing[name] = now, now_ns
+            return
+        if now_ns - since_ns < self._settle_ns:
+            return
+        if now is not None and now.unfinished:
+            self._tell(name, f"model '{name}': not loaded while '{now.unfinished}' is being copied")
+            return
+        del self._changing[name]
+        self._told.pop(name, None)
+        if now is None:
+            del self._done[name]
+        else:
+            self._done[name] = now.fingerprint
+        self._following[name] = self._manager.start_refreshing(name, place)
+
+    def _tell(self, whom: str, text: str) -> None:
+        if self._told.get(whom) != text:
+            self._told[whom] = text
+            _log.warning("%s", text)
+
+
+def _look_at_each(places: Mapping[str, Place]) -> Mapping[str, _Look]:
+    found = {}
+    for name, place in places.items():
+        try:
+            found[name] = _Look(place.fingerprint(), place.unfinished())
+        except OSError:  # it vanishes just now: the next look will tell
+            found[name] = _Look(None, "")
+    return found

@@ -1,0 +1,116 @@
+"""tritonserver's flags that `shoal serve` does not have: each is answered by name, none as a typing mistake.
+
+A flag that would change what the server does is refused with what to do instead. One that changes nothing here, or
+whose value asks for what is so anyway, is taken with a note: a command line written for tritonserver goes on working.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import typer
+from typer.core import TyperCommand
+from typing_extensions import override
+
+
+class Unoffered(NamedTuple):
+    """Some flags that are not offered.
+
+    Attributes:
+        names: The flags; an asterisk at the end stands for any rest.
+        sentence: Why, and what to do instead.
+        harmless: Values that are taken with a note; None: all are.
+    """
+
+    names: tuple[str, ...]
+    sentence: str
+    harmless: tuple[str, ...] | None = ()
+
+
+_OFF = ("false", "0")
+_ON = ("true", "1")
+
+UNOFFERED = (
+    Unoffered(("--allow-grpc",), "there is no gRPC: use HTTP", _OFF),
+    Unoffered(("--grpc-*", "--reuse-grpc-port"), "there is no gRPC: use HTTP"),
+    Unoffered(("--allow-http",), "HTTP is always served", _ON),
+    Unoffered(("--reuse-http-port",), "one server has the port: start several on ports of their own", _OFF),
+    Unoffered(("--http-restricted-api",), "--control-token-file guards load, unload and scale; for more use a proxy"),
+    Unoffered(("--http-header-forward-pattern",), "headers are not handed to models: send request parameters"),
+    Unoffered(("--allow-client-shm",), "tensors in shared memory are not served: send them in the request", _OFF),
+    Unoffered(("--allow-sagemaker", "--allow-vertex-ai"), "it has no paths of its own: use those of v2", _OFF),
+    Unoffered(("--sagemaker-*", "--vertex-ai-*"), "it has no paths of its own: use those of v2"),
+    Unoffered(("--cache-config", "--cache-directory"), "there is no response cache: put one in front of the server"),
+    Unoffered(("--response-cache-byte-size",), "there is no response cache: put one in front of the server", ("0",)),
+    Unoffered(("--trace-*",), "there is no tracing: --log-requests=true gives a line a request"),
+    Unoffered(("--backend-config",), "engines are configured a model: see docs/engines.md"),
+    Unoffered(
+        ("--backend-directory", "--repoagent-directory"), "backends are installed with the server: none is loaded"
+    ),
+    Unoffered(("--disable-auto-complete-config",), "what config.pbtxt leaves out is always completed", _OFF),
+    Unoffered(("--strict-model-config",), "what config.pbtxt leaves out is always completed", _OFF),
+    Unoffered(("--model-config-name",), "only config.pbtxt is read: copy the wanted one there"),
+    Unoffered(
+        ("--model-load-retry-count",), "a model that failed is loaded again when it changes, or on demand", ("0",)
+    ),
+    Unoffered(("--model-namespacing",), "names are unique across repositories: rename one of the models", _OFF),
+    Unoffered(("--host-policy",), "there are no host policies: cores are divided among the models"),
+    Unoffered(("--metrics-address",), "metrics are on --http-address too, on their own port"),
+    Unoffered(("--metrics-config",), "the metrics cannot be changed: see docs/reference.md"),
+    Unoffered(("--log-file",), "it logs to its standard error: redirect that"),
+    Unoffered(("--log-info", "--log-warning", "--log-error"), "they are always logged", _ON),
+    Unoffered(
+        ("--allow-gpu-metrics", "--allow-cpu-metrics", "--metrics-interval-ms"),
+        "what there is to measure is measured when somebody asks",
+        None,
+    ),
+    Unoffered(
+        ("--pinned-memory-pool-byte-size", "--cuda-memory-pool-byte-size", "--enable-peer-access"),
+        "memory is taken as it is needed",
+        None,
+    ),
+    Unoffered(("--http-thread-count", "--buffer-manager-thread-count"), "it has as many threads as it has cores", None),
+    Unoffered(("--min-supported-compute-capability",), "the engines decide which GPUs they can use", None),
+)
+
+
+class ServeCommand(TyperCommand):
+    """The command `serve`, which knows what it does not have."""
+
+    @override
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer's own base
+        """Take out what changes nothing, with a note; refuse what would. Raises typer.BadParameter."""
+        rest, notes = without_unoffered(args)
+        for note in notes:
+            typer.echo(f"shoal: {note}", err=True)
+        return super().parse_args(ctx, rest)
+
+
+def without_unoffered(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments without flags that change nothing, and a note for each of those.
+
+    Raises:
+        typer.BadParameter: A flag that is not offered.
+    """
+    rest: list[str] = []
+    notes: list[str] = []
+    words = list(arguments)
+    while words and words[0] != "--":
+        flag, equals, value = words.pop(0).partition("=")
+        found = _find(flag)
+        if found is None:
+            rest.append(f"{flag}{equals}{value}")
+            continue
+        if not equals and words and not words[0].startswith("-"):
+            value = words.pop(0)
+        if found.harmless is not None and value.lower() not in found.harmless:
+            raise typer.BadParameter(f"not offered here: {found.sentence}", param_hint=flag)
+        notes.append(f"{flag} has no effect: {found.sentence}")
+    return [*rest, *words], notes
+
+
+def _find(flag: str) -> Unoffered | None:
+    for entry in UNOFFERED:
+        for name in entry.names:
+            if flag == name or (name.endswith("*") and flag.startswith(name[:-1])):
+                return entry
+    return None

@@ -1,0 +1,203 @@
+"""One model, from what is served to what its repository says: load beside, switch, drain the old, keep what works."""
+
+import asyncio
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+from backends.errors import BackendError, LoadError
+from gateway.catalogue import ModelRecord, VersionRecord
+from gateway.control import VersionState
+from gateway.hosted import Hosted
+from gateway.lifecycle import Move
+from gateway.load_turns import LoadTurns
+from gateway.loading import Loader
+from models.errors import ModelsError
+from models.model_entry import ModelEntry
+from models.spec import ModelSpec
+
+_log = logging.getLogger(__name__)
+
+
+class Updater:
+    """Changes records. Two calls for the same model must not overlap.
+
+    Args:
+        loader: Loads versions.
+        turns: How many at once.
+        tasks: Owns what goes on after a call: versions that were replaced and are drained.
+    """
+
+    def __init__(self, loader: Loader, turns: LoadTurns, tasks: asyncio.TaskGroup) -> None:
+        self._loader = loader
+        self._turns = turns
+        self._tasks = tasks
+        self._retiring: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    async def update(self, record: ModelRecord, entry: ModelEntry, *, afresh: bool = False) -> Sequence[str]:
+        """Serve what the entry says; what cannot be loaded stays as it was.
+
+        Args:
+            record: Of the model.
+            entry: What its repository says.
+            afresh: Load versions again that have not changed.
+
+        Returns:
+            Problems, in sentences; empty if all is as it should be.
+        """
+        await self._drained(record)
+        self._note(record, entry)
+        changed = [spec for spec in entry.versions if afresh or _has_changed(record.version(spec.version), spec, entry)]
+        self._loader.expect(changed)
+        for spec in changed:
+            record.version(spec.version).move(Move.LOAD)
+        async with asyncio.TaskGroup() as group:
+            loads = [group.create_task(self._load(record, spec, entry.files.get(spec.version))) for spec in changed]
+        problems = [*map(str, entry.problems), *(problem for load in loads if (problem := load.result()))]
+        if not problems:
+            self._drop_others(record, {spec.version for spec in entry.versions})
+        return problems
+
+    async def unload(self, record: ModelRecord, reason: str) -> None:
+        """Take all versions out of service; returns when they are drained and closed."""
+        tasks = [
+            self._retire(record.name, version, reason)
+            for version in record.versions.values()
+            if version.hosted is not None
+        ]
+        for version in record.versions.values():
+            version.is_wanted = version.is_idle = False
+            if version.state is VersionState.UNAVAILABLE:
+                version.reason = reason
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def scale(self, record: ModelRecord, version: VersionRecord, instances: int) -> str:
+        """Let a version have another number of instances, or none. Returns the problem, or nothing."""
+        spec = version.spec
+        if spec is None or len(spec.instance_groups) != 1:
+            groups = 0 if spec is None else len(spec.instance_groups)
+            return f"model '{record.name}' version {version.number} has {groups} instance groups, expected one to scale"
+        if not instances:
+            if version.hosted is not None:
+                version.is_idle = True
+                version.is_wanted = False
+                await asyncio.wait((self._retire(record.name, version, "scaled to 0 instances"),))
+            return ""
+        await self._drained(record)
+        group = replace(spec.instance_groups[0], count=instances, is_default_count=False)
+        version.move(Move.LOAD)
+        return await self._load(record, replace(spec, instance_groups=(group,)), version.files, declared=spec)
+
+    async def drain(self) -> None:
+        """Wait for the versions that were replaced or unloaded."""
+        if self._retiring:
+            await asyncio.wait(list(self._retiring.values()))
+
+    def broken(self, record: ModelRecord, number: int, reason: str) -> None:
+        """A version cannot go on: take it out of service."""
+        version = record.version(number)
+        if (hosted := version.hosted) is not None:
+            version.take_out(Move.BROKE, reason)
+            self._end(record.name, version, hosted)
+
+    async def _drained(self, record: ModelRecord) -> None:
+        """Wait until what was taken out of service is gone, before it is loaded again."""
+        leaving = [
+            task
+            for number, version in record.versions.items()
+            if version.state is VersionState.UNLOADING and (task := self._retiring.get((record.name, number)))
+        ]
+        if leaving:
+            await asyncio.wait(leaving)
+
+    def _note(self, record: ModelRecord, entry: ModelEntry) -> None:
+        record.problems = tuple(map(str, entry.problems))
+        if entry.versions or entry.broken:
+            record.required, record.labels = entry.required, entry.version_labels
+        for text in entry.notes:
+            _log.warning("model %s: %s", entry.name, text)
+        for problem in record.problems:
+            _log.error("%s", problem)
+        for number in entry.broken:
+            version = record.version(number)
+            version.is_wanted = True
+            version.move(Move.LOAD_FAILED, "; ".join(record.problems))
+
+    async def _load(
+        self, record: ModelRecord, spec: ModelSpec, files: Hashable, *, declared: ModelSpec | None = None
+    ) -> str:
+        """Load a version and let it take over. Returns the problem, or nothing."""
+        version = record.version(spec.version)
+        version.is_wanted = True
+        try:
+            if (before := self._retiring.get((record.name, spec.version))) is not None:
+                await asyncio.wait((before,))  # at most two of a version exist at once
+            async with self._turns.turn():
+                hosted = await self._loader.load(spec)
+        except (BackendError, ModelsError) as error:
+            _log.error("%s", error)
+            return self._failed(record, version, str(error))
+        except asyncio.CancelledError:
+            self._failed(record, version, "its loading was given up")
+            raise
+        except Exception:  # noqa: BLE001 - a defect of ours concerns one model, not the server
+            _log.exception("model '%s' version %d could not be loaded", record.name, spec.version)
+            return self._failed(
+                record, version, f"model '{record.name}' version {spec.version}: internal error, see the log"
+            )
+        old = version.put_in(hosted, declared or spec, files)
+        if old is not None:
+            self._end(record.name, version, old)
+        return ""
+
+    def _failed(self, record: ModelRecord, version: VersionRecord, reason: str) -> str:
+        if version.hosted is not None and version.hosted.spec.steps:
+            self.broken(record, version.number, reason)  # what an ensemble is made of has changed under it
+        else:
+            version.move(Move.LOAD_FAILED, reason)
+        return reason
+
+    def _drop_others(self, record: ModelRecord, wanted: set[int]) -> None:
+        """Versions that are not to be served any more go once those that replace them are ready."""
+        for number, version in list(record.versions.items()):
+            if number in wanted:
+                continue
+            version.is_wanted = version.is_idle = False
+            if version.hosted is not None:
+                self._retire(record.name, version, "unloaded")
+            else:
+                version.reason = "unloaded"
+
+    def _retire(self, model: str, version: VersionRecord, reason: str) -> "asyncio.Task[None]":
+        hosted = version.take_out(Move.UNLOAD)
+        if hosted is None:
+            raise LoadError(f"model '{model}' version {version.number} is not loaded")
+        self._loader.forget(hosted.spec)
+        return self._end(model, version, hosted, reason)
+
+    def _end(self, model: str, version: VersionRecord, hosted: Hosted, reason: str = "") -> "asyncio.Task[None]":
+        """Drain and close what nobody finds any more; with a reason, the version itself is gone then."""
+        key = model, version.number
+
+        async def retire() -> None:
+            try:
+                await hosted.retire()
+            except Exception:  # noqa: BLE001 - likewise
+                _log.exception("model '%s' version %d could not be closed", model, version.number)
+            finally:
+                if reason:
+                    version.move(Move.DRAINED, reason)
+                    _log.info("model unloaded", extra={"fields": {"model": model, "version": version.number}})
+
+        task = self._tasks.create_task(retire())
+        self._retiring[key] = task
+        task.add_done_callback(lambda done: self._retiring.pop(key) if self._retiring.get(key) is done else None)
+        return task
+
+
+def _has_changed(version: VersionRecord, spec: ModelSpec, entry: ModelEntry) -> bool:
+    """Whether it is not served as the repository says now."""
+    if version.is_idle and version.spec == spec and version.files == entry.files.get(spec.version):
+        return False  # as somebody wanted it
+    return version.hosted is None or version.spec != spec or version.files != entry.files.get(spec.version)

@@ -1,0 +1,1 @@
+"""TorchServe's archives and model stores: unpacked safely, read strictly, and turned into specifications."""

@@ -1,0 +1,1 @@
+"""Repositories to start from: their configurations and the code of their models as data, and what writes them."""

@@ -1,0 +1,102 @@
+"""`shoal check`: what it prints, and how it ends."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gateway.cli import app
+from tests.models.builders import FAKE, write_model
+
+
+def shoal_check(*arguments: object) -> Result:
+    environment = {"COLUMNS": "200", "NO_COLOR": "1"}
+    return CliRunner().invoke(app, ["check", *(str(argument) for argument in arguments)], env=environment)
+
+
+def test_a_good_repository_ends_with_0(tmp_path: Path) -> None:
+    write_model(tmp_path, FAKE)
+
+    ended = shoal_check(tmp_path)
+
+    assert ended.exit_code == 0
+    assert ended.stdout.splitlines() == ["m  versions 1", "1 model, 0 errors, 0 warnings"]
+
+
+def test_a_mistake_is_printed_with_the_line_to_write_and_ends_with_1(tmp_path: Path) -> None:
+    write_model(tmp_path, FAKE + "dynamic_batch [x] {}")
+    write_model(tmp_path, FAKE + "dynamic_batch {}", name="n")
+
+    ended = shoal_check(tmp_path, "--model", "n")
+
+    assert ended.exit_code == 1
+    assert [line.strip() for line in ended.stdout.splitlines()] == [
+        "n  no version can be served",
+        "error n/config.pbtxt:5  dynamic_batch",
+        'found    unknown field "dynamic_batch"',
+        'expected a field of ModelConfig; did you mean "dynamic_batching"?',
+        "fix      dynamic_batching {}",
+        "warning n/config.pbtxt",
+        "found    values that were not checked, because the file does not parse",
+        "fix      correct the file and check it again",
+        "1 model, 1 error, 1 warning",
+    ]
+
+
+def test_warnings_alone_end_with_0(tmp_path: Path) -> None:
+    write_model(tmp_path, FAKE + "optimization { eager_batching: true }")
+
+    ended = shoal_check(tmp_path)
+
+    assert ended.exit_code == 0
+    assert "1 model, 0 errors, 1 warning" in ended.stdout
+
+
+def test_json_is_one_object_with_a_list_of_problems(tmp_path: Path) -> None:
+    write_model(tmp_path, FAKE.replace("size: 8", "size: -8"))
+    write_model(tmp_path, FAKE, name="good")
+
+    ended = shoal_check(tmp_path, "--json")
+
+    assert ended.exit_code == 1
+    assert json.loads(ended.stdout) == {
+        "models": {"good": [1], "m": []},
+        "errors": 1,
+        "warnings": 0,
+        "problems": [
+            {
+                "severity": "error",
+                "model": "m",
+                "version": None,
+                "file": "m/config.pbtxt",
+                "line": 2,
+                "field": "max_batch_size",
+                "found": "-8",
+                "expected": "0 (no batch dimension) or the largest number of rows in a batch",
+                "fix": "max_batch_size: 0",
+            }
+        ],
+    }
+
+
+def test_what_is_told_is_no_markup(tmp_path: Path) -> None:
+    write_model(tmp_path, FAKE + 'name: "[red]x[/red]"')
+
+    assert '"[red]x[/red]"' in shoal_check(tmp_path).stdout
+
+
+@pytest.mark.parametrize("arguments", [["{root}/none"], ["{root}", "--model", "other"], [], ["{root}", "--nonsense"]])
+def test_what_cannot_be_looked_at_ends_with_2(tmp_path: Path, arguments: list[str]) -> None:
+    write_model(tmp_path, FAKE)
+
+    ended = shoal_check(*(argument.format(root=tmp_path) for argument in arguments))
+
+    assert ended.exit_code == 2
+    assert ended.stderr
+
+
+def test_an_absent_model_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+    write_model(tmp_path, FAKE)
+
+    assert "found no model 'other', expected one of m" in shoal_check(tmp_path, "--model", "other").stderr

@@ -1,0 +1,284 @@
+"""Loading, reloading, unloading and scaling while requests come."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from backends.errors import NoInstanceError
+from models.errors import (
+    ControlNotAllowedError,
+    LoadFailedError,
+    ModelNotFoundError,
+    NoVersionError,
+    UnknownModelError,
+    VersionNotFoundError,
+    VersionNotReadyError,
+)
+from tests.gateway.managing import BROKEN, CONFIG, Managed, add_model, managing
+
+SLOW = CONFIG + 'parameters { key: "service_base_us" value: { string_value: "50000" } }\n'
+WRONG = CONFIG + 'parameters { key: "service_row_us" value: { string_value: "x" } }\n'
+ALL = "version_policy { all { } }\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    add_model(tmp_path)
+    return tmp_path
+
+
+async def test_a_model_is_loaded_and_unloaded_on_demand(root: Path) -> None:
+    async with managing(root, load=()) as it:
+        unloaded = await it.states()
+        await it.manager.load("m")
+        loaded, answer = await it.states(), await it.answer()
+        await it.manager.unload("m")
+
+        assert unloaded == [("m", None, None)]
+        assert (loaded, answer) == ([("m", 1, "READY")], (1, 7))
+        assert await it.states() == [("m", 1, "UNAVAILABLE")]
+        assert await it.reason() == "unloaded"
+
+
+async def test_an_unloaded_model_answers_as_tritons_does_and_can_come_back(root: Path) -> None:
+    async with managing(root) as it:
+        await it.manager.unload("m")
+        with pytest.raises(NoVersionError):
+            await it.answer()
+        with pytest.raises(VersionNotReadyError):
+            await it.answer(version=1)
+        await it.manager.load("m")
+
+        assert await it.answer() == (1, 7)
+
+
+async def test_a_new_version_takes_over_and_the_old_one_goes(root: Path) -> None:
+    async with managing(root) as it:
+        add_model(root, "m", 2)
+        await it.manager.load("m")
+        answer = await it.answer()
+        await it.manager.drain()
+
+        assert answer[0] == 2
+        assert await it.states() == [("m", 1, "UNAVAILABLE"), ("m", 2, "READY")]
+
+
+async def test_requests_in_flight_finish_on_the_version_that_took_them(root: Path) -> None:
+    add_model(root, config=SLOW)
+    async with managing(root) as it:
+        before = [asyncio.create_task(it.answer(value=value)) for value in range(8)]
+        await asyncio.sleep(0)
+        add_model(root, "m", 2)
+        await it.manager.load("m")
+
+        assert {(await task)[0] for task in before} == {1}
+        assert (await it.answer())[0] == 2
+
+
+@pytest.mark.parametrize("config", [BROKEN, WRONG], ids=["unreadable", "cannot be loaded"])
+async def test_what_cannot_be_loaded_leaves_the_old_version_in_service(root: Path, config: str) -> None:
+    async with managing(root) as it:
+        add_model(root, config=config)
+
+        with pytest.raises(LoadFailedError, match=r"load failed for model 'm': .*(max_batch_sise|service_row_us)"):
+            await it.manager.load("m")
+
+        assert await it.answer() == (1, 7)
+        assert (await it.states(), it.service.is_ready()) == ([("m", 1, "READY")], True)
+        assert "m" in await it.reason()
+
+
+async def test_a_broken_new_version_does_not_drop_the_old_one(root: Path) -> None:
+    async with managing(root) as it:
+        add_model(root, "m", 2, config=WRONG)
+        with pytest.raises(LoadFailedError):
+            await it.manager.load("m")
+
+        assert await it.answer() == (1, 7)
+        assert await it.states() == [("m", 1, "READY"), ("m", 2, "UNAVAILABLE")]
+
+
+async def test_a_load_without_a_change_does_nothing(root: Path) -> None:
+    async with managing(root) as it:
+        await it.answer()
+        await it.manager.load("m")
+
+        (statistics,) = it.service.statistics()
+        assert statistics.inference_count == 1
+
+
+async def test_a_configuration_of_the_request_holds_until_the_next_load(root: Path) -> None:
+    async with managing(root) as it:
+        await it.manager.load(
+            "m",
+            '{"backend": "fake", "max_batch_size": 2, "input": [{"name": "x", "data_type": '
+            '"TYPE_FP32", "dims": [1]}], "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [1]}]}',
+        )
+        overridden = it.service.model("m").max_batch_rows
+        await it.manager.load("m")
+
+        assert (overridden, it.service.model("m").max_batch_rows) == (2, 4)
+
+
+@pytest.mark.parametrize("override", ["{", '{"max_batch_sise": 4}', '{"input": 3}', "[]", "[" * 100_000])
+async def test_a_configuration_that_makes_no_sense_is_refused(root: Path, override: str) -> None:
+    async with managing(root) as it:
+        with pytest.raises(LoadFailedError, match="configuration of the load request"):
+            await it.manager.load("m", override)
+
+        assert await it.answer() == (1, 7)
+
+
+async def test_a_model_that_is_nowhere_is_said_to_be_so(root: Path) -> None:
+    async with managing(root) as it:
+        with pytest.raises(UnknownModelError, match="failed to load 'nobody', failed to poll from model repository"):
+            await it.manager.load("nobody")
+        await it.manager.unload("nobody")
+
+        assert it.service.model_names() == ["m"]
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+async def test_the_verbs_belong_to_explicit_mode(root: Path, mode: str) -> None:
+    async with managing(root, mode) as it:
+        for verb in (it.manager.load("m"), it.manager.unload("m"), it.manager.scale("m", None, 0)):
+            with pytest.raises(ControlNotAllowedError, match="--model-control-mode=explicit"):
+                await verb
+
+        assert await it.answer() == (1, 7)
+
+
+async def test_a_broken_model_is_told_and_the_others_are_served(root: Path) -> None:
+    add_model(root, "broken", config=BROKEN)
+    add_model(root, "wrong", config=WRONG)
+    async with managing(root) as it:
+        assert len(it.problems) == 2
+        assert await it.answer() == (1, 7)
+        assert not it.service.is_ready()
+
+
+async def test_good_versions_are_served_beside_a_broken_one(root: Path) -> None:
+    config = CONFIG.replace("fake", "onnxruntime") + ALL
+    add_model(root, "mixed", 1, 2, config=config)
+    async with managing(root) as it:
+        index = [entry for entry in await it.manager.index() if entry.model == "mixed"]
+
+        assert [entry.version for entry in index] == [1, 2]
+        assert all("model.onnx" in entry.reason for entry in index)
+
+
+async def test_names_at_the_start_that_do_not_exist_are_a_problem(root: Path) -> None:
+    async with managing(root, load=("m", "nobody")) as it:
+        assert it.problems == ["--load-model=nobody: no such model in the repositories, found: m"]
+        assert await it.answer() == (1, 7)
+
+
+async def test_labels_name_versions(root: Path) -> None:
+    add_model(root, "m", 1, 3, config=CONFIG + ALL, side="[version_labels]\nstable = 1\ncanary = 3\n")
+    async with managing(root) as it:
+        numbers = [it.service.version_number("m", text) for text in ("stable", "canary", "3")]
+
+        assert numbers == [1, 3, 3]
+        with pytest.raises(VersionNotFoundError, match="'m' version beta"):
+            it.service.version_number("m", "beta")
+        with pytest.raises(ModelNotFoundError):
+            it.service.version_number("nobody", "stable")
+
+
+READINESS = {
+    # shoal.toml: (ready with the model, ready when it was unloaded)
+    "": (True, True),
+    "required = true\n": (True, False),
+    "required = false\n": (True, True),
+}
+
+
+@pytest.mark.parametrize("side", READINESS)
+async def test_readiness_follows_the_models_that_are_required(root: Path, side: str) -> None:
+    add_model(root, side=side)
+    async with managing(root) as it:
+        ready = it.service.is_ready()
+        await it.manager.unload("m")
+
+        assert (ready, it.service.is_ready()) == READINESS[side]
+        assert it.service.is_live()
+
+
+async def test_a_model_that_is_not_required_may_be_broken(root: Path) -> None:
+    add_model(root, "extra", config=WRONG, side="required = false\n")
+    async with managing(root) as it:
+        assert it.service.is_ready()
+
+
+async def test_loading_or_failing_to_load_one_more_model_changes_nothing(root: Path) -> None:
+    async with managing(root) as it:
+        add_model(root, "more", config=WRONG)
+        loading = asyncio.create_task(it.manager.load("more"))
+        while_loading = it.service.is_ready()
+        with pytest.raises(LoadFailedError):
+            await loading
+
+        assert (while_loading, it.service.is_ready()) == (True, True)
+
+
+async def refused(it: Managed) -> str:
+    with pytest.raises(NoInstanceError) as caught:
+        await it.answer()
+    return str(caught.value)
+
+
+async def test_scaling_to_zero_answers_everybody_first_and_scaling_up_serves_again(root: Path) -> None:
+    add_model(root, config=SLOW.replace("max_batch_size: 4", "max_batch_size: 1"))
+    async with managing(root) as it:
+        running = [asyncio.create_task(it.answer(value=value)) for value in range(7)]
+        await asyncio.sleep(0)
+        scaling = asyncio.create_task(it.manager.scale("m", None, 0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        text = await refused(it)
+        await scaling
+        answered = [task.done() for task in running]
+        await it.manager.scale("m", 1, 2)
+
+        assert "was scaled to 0" in text
+        assert answered == [True] * 7
+        assert [(await task)[1] for task in running] == list(range(7))
+        assert await it.answer() == (1, 7)
+        assert it.service.statistics()[0].instances == 2
+
+
+async def test_a_model_at_zero_is_known_ready_to_scale_and_no_reason_to_be_unready(root: Path) -> None:
+    async with managing(root) as it:
+        await it.manager.scale("m", 1, 0)
+        await it.manager.load("m")
+
+        assert await it.states() == [("m", 1, "UNAVAILABLE")]
+        assert (await it.reason(), it.service.is_ready()) == ("scaled to 0 instances", True)
+
+
+@pytest.mark.parametrize("instances", [-1, 257])
+async def test_a_silly_number_of_instances_is_refused(root: Path, instances: int) -> None:
+    async with managing(root) as it:
+        with pytest.raises(LoadFailedError, match="expected 0 to 256"):
+            await it.manager.scale("m", None, instances)
+
+
+async def test_two_loads_at_once_are_one_after_the_other(root: Path) -> None:
+    async with managing(root, load=()) as it:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(5):
+                group.create_task(it.manager.load("m"))
+
+        assert await it.answer() == (1, 7)
+
+
+async def test_a_load_goes_on_when_its_caller_leaves(root: Path) -> None:
+    async with managing(root, load=()) as it:
+        leaving = asyncio.create_task(it.manager.load("m"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await it.manager.load("m")
+
+        assert leaving.cancelled()
+        assert await it.answer() == (1, 7)

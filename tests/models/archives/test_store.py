@@ -1,0 +1,268 @@
+"""A model store: which models its archives make, what is told of each, and when one counts as changed."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from models.archives.manifest import MANIFEST
+from models.archives.store import archive_places
+from models.tensors import DataType
+from tests.models.archives.builders import (
+    configured,
+    entries_of,
+    entry_of,
+    files,
+    manifest,
+    problem_of,
+    spec_of,
+    write_directory,
+    write_tar,
+    write_zip,
+)
+
+Write = Callable[[Path, Mapping[str, str]], Path]
+FORMS: dict[str, Write] = {
+    "other.mar": write_zip,
+    "tarred.mar": write_tar,
+    "other.tar.gz": write_tar,
+    "flat.tgz": lambda path, content: write_tar(path, content, prefix=""),
+    "dotted.tgz": lambda path, content: write_tar(path, content, prefix="./"),
+    "directory": write_directory,
+}
+
+
+@pytest.mark.parametrize(("file_name", "write"), FORMS.items(), ids=FORMS)
+def test_every_form_of_an_archive_is_a_model_with_the_manifests_name(store: Path, file_name: str, write: Write) -> None:
+    write(store / file_name, files(manifest("resnet", "3.0")))
+
+    spec = spec_of(store)
+
+    assert (spec.name, spec.version, spec.version_name, spec.backend) == ("resnet", 3, "3.0", "torchserve")
+    assert (spec.file.parent.parent / "handler.py").is_file()
+    assert spec.file.as_posix().endswith(MANIFEST)
+    assert [(tensor.name, tensor.data_type, tensor.dims) for tensor in (*spec.inputs, *spec.outputs)] == [
+        ("data", DataType.BYTES, (1,)),
+        ("response", DataType.BYTES, (1,)),
+    ]
+
+
+def test_what_is_no_archive_is_no_model(store: Path) -> None:
+    write_directory(store / "triton", {"config.pbtxt": "", "1/model.py": ""})
+    write_zip(store / ".hidden.mar", files())
+    (store / "README.md").write_text("text")
+    (store / "directory.mar").mkdir()
+
+    assert archive_places(store, store.parent / "work") == ()
+    assert not (store.parent / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("handler", "found"),
+    [
+        ("handler.py", "handler.py"),
+        ("src/handler.py:run", "handler.py:run"),
+        ("handler", "handler.py"),
+        ("handler:run", "handler.py:run"),
+        ("image_classifier", "image_classifier"),
+    ],
+)
+def test_the_handler_is_a_file_of_the_archive_or_a_built_in(store: Path, handler: str, found: str) -> None:
+    write_zip(store / "m.mar", files(manifest(handler=handler, serializedFile="model.pt"), model__pt="weights"))
+
+    assert spec_of(store).parameters == {"handler": found, "serialized_file": "model.pt"}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"handler.py": ""}, f"found no {MANIFEST} in it, expected a file of torch-model-archiver"),
+        ({MANIFEST: "{"}, f"m.mar/{MANIFEST}:1: (top level): found "),
+        ({MANIFEST: manifest()}, f"m.mar/{MANIFEST}:6: model.handler: found no file 'handler.py', expected it in the"),
+        (files(manifest(modelFile="net.py")), f"{MANIFEST}:8: model.modelFile: found no file 'net.py'"),
+        (configured("batchSize: x"), "m.mar/model-config.yaml:1: batchSize: found 'x'"),
+    ],
+)
+def test_a_broken_archive_has_a_problem_and_hides_no_other(
+    store: Path, content: Mapping[str, str], sentence: str
+) -> None:
+    write_zip(store / "m.mar", content)
+    write_zip(store / "good.mar", files(manifest("good")))
+
+    good, broken = entries_of(store).values()
+
+    assert (good.name, good.problems, len(good.versions)) == ("good", (), 1)
+    assert (broken.name, broken.versions) == ("m", ())
+    assert sentence in str(broken.problems[0])
+
+
+def test_archives_of_one_name_are_versions_with_their_texts_as_labels(store: Path) -> None:
+    for version in ("1.0", "2", "3.1"):
+        write_zip(store / f"resnet-{version}.mar", files(manifest("resnet", version)))
+
+    entry = entry_of(store)
+
+    assert [spec.version for spec in entry.versions] == [1, 2, 3_001_000]
+    assert entry.version_labels == {"1.0": 1, "3.1": 3_001_000}
+    assert entry.notes == ()
+
+
+def test_a_broken_version_leaves_the_others(store: Path) -> None:
+    write_zip(store / "a.mar", configured("batchSize: 0"))
+    write_zip(store / "b.mar", files(manifest(version="2.0")))
+
+    entry = entry_of(store)
+
+    assert ([spec.version for spec in entry.versions], entry.broken) == ([2], (1,))
+    assert len(entry.problems) == 1
+
+
+def test_two_archives_with_one_version_are_both_refused(store: Path) -> None:
+    write_zip(store / "a.mar", files(manifest(version="1")))
+    write_zip(store / "b.mar", files(manifest(version="1.0")))
+
+    assert problem_of(store) == "m: found version 1 in a.mar (1), b.mar (1.0), expected it in one; remove the others"
+    assert entry_of(store).broken == (1,)
+
+
+def test_it_is_told_when_the_highest_number_is_not_the_newest_version(store: Path) -> None:
+    write_zip(store / "a.mar", files(manifest(version="1.1")))
+    write_zip(store / "b.mar", files(manifest(version="2.0")))
+
+    (note,) = entry_of(store).notes
+
+    assert note.startswith("requests without a version get 1.1 (number 1001000, the highest), not 2.0")
+
+
+def test_the_shown_configuration_says_what_is_done_and_where_it_comes_from(store: Path) -> None:
+    write_zip(store / "m.mar", configured("minWorkers: 2\ndeviceIds: [0]\nbatchSize: 4\nmaxBatchDelay: 7"))
+
+    spec = spec_of(store)
+
+    assert spec.config["max_batch_size"] == 4
+    assert spec.config["dynamic_batching"] == {
+        "preferred_batch_size": [4], "max_queue_delay_microseconds": 7000, "preserve_ordering": False,
+        "priority_levels": 0, "default_priority_level": 0, "priority_queue_policy": {},
+    }  # fmt: skip
+    assert spec.config["parameters"] == {"handler": {"string_value": "handler.py"}}
+    assert {path: source for path, source in spec.sources.items() if source != "default"} == {
+        "name": "MANIFEST.json:5",
+        "version": "MANIFEST.json:7",
+        "parameters.handler": "MANIFEST.json:6",
+        "instance_group[0].count": "model-config.yaml:1",
+        "instance_group[0].kind": "model-config.yaml:2",
+        "instance_group[0].gpus": "model-config.yaml:2",
+        "max_batch_size": "model-config.yaml:3",
+        "dynamic_batching.preferred_batch_size": "model-config.yaml:3",
+        "batching.parameters.batch_size": "model-config.yaml:3",
+        "dynamic_batching.max_queue_delay_microseconds": "model-config.yaml:4",
+        "batching.parameters.max_batch_delay_ms": "model-config.yaml:4",
+    }
+
+
+def changed_file(store: Path) -> None:
+    write_zip(store / "m.mar", files(model__pt="weights"))
+
+
+def another_version(store: Path) -> None:
+    write_zip(store / "n.mar", files(manifest(version="2.0")))
+
+
+def changed_settings(store: Path) -> None:
+    (store / "config.properties").write_text("job_queue_size=7")
+
+
+def changed_inside(store: Path) -> None:
+    file = write_directory(store / "unpacked", {"handler.py": "# other"}) / "handler.py"
+    os.utime(file, ns=(0, 0))
+
+
+def removed_file(store: Path) -> None:
+    (store / "m.mar").unlink()
+
+
+@pytest.mark.parametrize("change", [changed_file, another_version, changed_settings, changed_inside, removed_file])
+def test_a_change_of_anything_changes_the_fingerprint(store: Path, change: Callable[[Path], None]) -> None:
+    (store / "config.properties").write_text("")
+    write_zip(store / "m.mar", files())
+    write_directory(store / "unpacked", files(manifest(version="3.0")))
+    (before,) = archive_places(store, store.parent / "work")
+    seen, again = before.fingerprint(), before.fingerprint()
+
+    change(store)
+    (after,) = archive_places(store, store.parent / "work")
+
+    assert seen == again != after.fingerprint()
+
+
+def test_a_removed_archive_changes_the_fingerprint_of_a_place_that_is_still_held(store: Path) -> None:
+    write_zip(store / "m.mar", files())
+    (place,) = archive_places(store, store.parent / "work")
+    before = place.fingerprint()
+
+    (store / "m.mar").unlink()
+
+    assert place.fingerprint() != before
+    assert "cannot be read" in str(place.read().problems[0]) or "found no m.mar" in str(place.read().problems[0])
+
+
+def test_an_unpacked_archive_that_is_being_copied_is_unfinished(store: Path) -> None:
+    write_directory(store / "m", {**files(), "model.pt.part": ""})
+    write_zip(store / "n.mar", files(manifest("n")))
+
+    places = archive_places(store, store.parent / "work")
+
+    assert [place.unfinished() for place in places] == ["m/model.pt.part", ""]
+
+
+def test_a_change_that_leaves_the_content_leaves_the_specification(store: Path) -> None:
+    archive = write_zip(store / "m.mar", files())
+    before = spec_of(store)
+
+    os.utime(archive, ns=(0, 0))
+
+    assert spec_of(store) == before
+
+
+def test_a_configuration_in_a_load_request_is_refused(store: Path) -> None:
+    write_zip(store / "m.mar", files())
+    (place,) = archive_places(store, store.parent / "work")
+
+    (problem,) = place.read(override='{"max_batch_size": 4}').problems
+
+    assert str(problem) == "m: found a configuration in the load request, expected none for an archive"
+
+
+def test_a_name_that_changes_in_place_is_noticed(store: Path) -> None:
+    write_zip(store / "m.mar", files(manifest("first")))
+    assert list(entries_of(store)) == ["first"]
+
+    write_zip(store / "m.mar", files(manifest("second", description="another file")))
+
+    assert list(entries_of(store)) == ["second"]
+
+
+def test_a_model_keeps_its_name_while_its_archive_is_copied_over(store: Path) -> None:
+    archive = write_zip(store / "file.mar", files(manifest("resnet")))
+    assert list(entries_of(store)) == ["resnet"]
+
+    archive.write_bytes(archive.read_bytes()[:100])
+
+    ((name, entry),) = entries_of(store).items()
+    assert (name, entry.versions) == ("resnet", ())
+    assert "file.mar: found a damaged archive" in str(entry.problems[0])
+
+
+def test_a_workflow_archive_is_told_to_be_skipped(store: Path) -> None:
+    write_zip(store / "m.mar", files())
+    (store / "flow.war").write_text("")
+
+    assert entry_of(store).notes == ("flow.war: skipped, workflow archives are not served",)
+
+
+def test_an_unpacked_archive_without_its_manifest_is_a_broken_archive(store: Path) -> None:
+    directory = write_directory(store / "m", files())
+    (directory / MANIFEST).unlink()
+
+    assert f"m: found no {MANIFEST} in it" in problem_of(store)
