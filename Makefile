@@ -58,6 +58,7 @@ bench: .venv-test/ready photos  ## benchmarks: print ratios, assert nothing
 	.venv-test/bin/python -m loadtest.benchmarks.live_policies
 	.venv-test/bin/python -m loadtest.benchmarks.process_host
 	.venv-test/bin/python -m loadtest.benchmarks.cpu_plan
+	.venv-test/bin/python -m loadtest.benchmarks.reloads
 	.venv-test/bin/python -m loadtest.benchmarks.overhead $(ARGS)
 
 bench-gpu: .venv-gpu/ready  ## ResNet-50 on a GPU, as ratios to the bare loop

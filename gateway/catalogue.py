@@ -199,9 +199,14 @@ class Catalogue:
         """All of them."""
         return list(self._records.values())
 
-    def forget(self, name: str) -> None:
-        """The model is in no repository any more, and nothing of it is loaded."""
-        self._records.pop(name, None)
+    def know(self, names: Iterable[str]) -> None:
+        """These are in the repositories; others of which nothing was ever loaded are forgotten."""
+        here = dict.fromkeys(names)
+        for record in self.records():
+            if record.name not in here and not record.versions and not record.is_wanted:
+                del self._records[record.name]
+        for name in here:
+            self.record(name)
 
     def _known(self, model: str) -> ModelRecord:
         record = self._records.get(model)

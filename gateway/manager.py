@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,8 +12,8 @@ from gateway.catalogue import Catalogue, ModelRecord
 from gateway.control import IndexEntry
 from gateway.load_turns import LoadTurns
 from gateway.loading import Loader
+from gateway.model_loads import ModelLoads
 from gateway.updating import Updater
-from models.ensembles import dependencies
 from models.errors import (
     ControlNotAllowedError,
     LoadFailedError,
@@ -24,7 +23,6 @@ from models.errors import (
     UnknownModelError,
     VersionNotFoundError,
 )
-from models.model_entry import ModelEntry
 from models.places import Place
 from models.spec import ModelSpec
 
@@ -72,17 +70,17 @@ class ModelManager:
         self._look = places
         self._rules = rules
         self._create_loader = create_loader
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._places: Mapping[str, Place] = {}
         self._tasks = asyncio.TaskGroup()
         self._loader: Loader
         self._updater: Updater
+        self._loads: ModelLoads
         self._operations: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
         self._loader = self._create_loader(self._tasks, self._on_defect)
         self._updater = Updater(self._loader, LoadTurns(self._rules.load_at_once), self._tasks)
+        self._loads = ModelLoads(self._catalogue, self._updater, self._look)
         return self
 
     async def __aexit__(
@@ -92,8 +90,9 @@ class ModelManager:
         try:
             if self._operations:
                 await asyncio.wait(list(self._operations))
-            for hosted in list(self._catalogue.hosted()):
-                await hosted.aclose()
+            async with asyncio.TaskGroup() as closing:
+                for hosted in self._catalogue.hosted():
+                    closing.create_task(hosted.aclose())
         finally:
             if not isinstance(error, asyncio.CancelledError):  # the body's own error leaves as it is, not in a group
                 kind = error = traceback = None
@@ -101,8 +100,8 @@ class ModelManager:
 
     async def survey(self) -> None:
         """Look at the repositories for the first time. Raises RepositoryError."""
-        self._places = await asyncio.to_thread(self._look)
-        if not self._places:
+        await self._loads.look_around()
+        if not self._loads.places:
             _log.warning("no model found in the repositories")
 
     async def start(self) -> Sequence[str]:
@@ -113,17 +112,16 @@ class ModelManager:
             record = self._catalogue.record(name)
             record.is_wanted = record.is_asked = True
         async with asyncio.TaskGroup() as group:
-            loads = [group.create_task(self._bring(name)) for name in names]
+            loads = [group.create_task(self._loads.bring(name)) for name in names]
         return [*problems, *(problem for load in loads for problem in load.result())]
 
     async def index(self) -> Sequence[IndexEntry]:
         """See `ModelControl`."""
         try:
-            self._places = await asyncio.to_thread(self._look)
+            await self._loads.look_around()
         except RepositoryError as error:
             _log.warning("%s", error)
-        for name in self._places:
-            self._catalogue.record(name)
+        self._catalogue.know(self._loads.places)
         return list(self._catalogue.index())
 
     async def load(self, model: str, override: str | None = None) -> None:
@@ -156,9 +154,9 @@ class ModelManager:
             if place is None:
                 await self._remove(name)
             else:
-                self._places = {**self._places, name: place}
+                self._loads.places = {**self._loads.places, name: place}
                 self._catalogue.record(name).is_wanted = True
-                await self._bring(name)
+                await self._loads.bring(name)
         except Exception:  # noqa: BLE001 - a defect of ours concerns one model, not the server
             _log.exception("model '%s' could not follow its repository", name)
 
@@ -180,11 +178,11 @@ class ModelManager:
     # One model
 
     async def _load(self, model: str, override: str | None) -> None:
-        self._places = await asyncio.to_thread(self._look)
-        if model not in self._places:
+        await self._loads.look_around()
+        if model not in self._loads.places:
             raise UnknownModelError(model)
         record = self._catalogue.record(model)
-        problems = await self._bring(model, override=override)
+        problems = await self._loads.bring(model, override=override)
         if problems:
             raise LoadFailedError(model, "; ".join(_at(record, problem) for problem in problems) + "\n")
         record.is_wanted = record.is_asked = True
@@ -192,7 +190,7 @@ class ModelManager:
     async def _unload(self, model: str, *, dependents: bool) -> None:
         if model not in {record.name for record in self._catalogue.records()}:
             return
-        async with self._locks[model]:
+        async with self._loads.turns[model]:
             record = self._catalogue.record(model)
             needed = record.needs
             record.is_wanted = record.is_asked = False
@@ -200,7 +198,7 @@ class ModelManager:
             await self._updater.unload(record, "unloaded")
         if dependents:
             for name in needed:
-                if not self._catalogue.record(name).is_asked and not self._users_of(name):
+                if not self._catalogue.record(name).is_asked and not self._loads.users_of(name):
                     await self._unload(name, dependents=True)
 
     async def _scale(self, model: str, number: int | None, instances: int) -> None:
@@ -210,74 +208,29 @@ class ModelManager:
         number = max(record.versions) if number is None else number
         if number not in record.versions:
             raise VersionNotFoundError(model, number)
-        async with self._locks[model]:
+        async with self._loads.turns[model]:
             problem = await self._updater.scale(record, record.versions[number], instances)
         if problem:
             raise LoadFailedError(model, problem)
 
     async def _remove(self, name: str) -> None:
-        async with self._locks[name]:
+        async with self._loads.turns[name]:
             record = self._catalogue.record(name)
             record.is_wanted = record.is_asked = False
             await self._updater.unload(record, "it is in no repository any more")
-
-    async def _bring(
-        self, name: str, *, override: str | None = None, above: tuple[str, ...] = (), afresh: bool = False
-    ) -> Sequence[str]:
-        """Load a model as its repository has it now, and before it the models that it is made of.
-
-        Args:
-            name: In a repository.
-            override: A configuration instead of the repository's.
-            above: The ensembles that lead here.
-            afresh: Also if nothing has changed.
-        """
-        place = self._places[name]
-        entry, tried = await asyncio.to_thread(_read, place, override)
-        needs = sorted({model for spec in entry.versions for model, _ in dependencies(spec)})
-        for needed in needs:
-            if needed not in (*above, name):
-                await self._ensure(needed, (*above, name))
-        async with self._locks[name]:
-            record = self._catalogue.record(name)
-            record.tried, record.needs = tried, needs
-            # An ensemble is made of others, which may have changed without it.
-            afresh = afresh or any(spec.steps for spec in entry.versions)
-            problems = await self._updater.update(record, entry, afresh=afresh)
-        await self._renew_users(name, above)
-        return problems
-
-    async def _ensure(self, name: str, above: tuple[str, ...]) -> None:
-        """Load a model that an ensemble needs, unless it is there or has failed as it is now."""
-        async with self._locks[name]:  # it may be loading
-            record = self._catalogue.record(name)
-            was_tried = record.problems or any(version.is_wanted for version in record.versions.values())
-            if name not in self._places or was_tried:
-                return
-            record.is_wanted = True
-        await self._bring(name, above=above)
-
-    async def _renew_users(self, name: str, above: tuple[str, ...]) -> None:
-        """Ensembles that use a model which has changed are checked and connected again."""
-        for user in self._users_of(name):
-            if user not in above and user in self._places:
-                await self._bring(user, above=(*above, name), afresh=True)
-
-    def _users_of(self, name: str) -> Sequence[str]:
-        return [record.name for record in self._catalogue.records() if record.is_wanted and name in record.needs]
 
     # Around
 
     def _names_at_start(self, problems: list[str]) -> Sequence[str]:
         wanted = self._rules.load_model
         if self._rules.mode != "explicit" or "*" in wanted:
-            return list(self._places)
+            return list(self._loads.places)
         for name in wanted:
-            if name not in self._places:
-                known = ", ".join(self._places) or "none"
+            if name not in self._loads.places:
+                known = ", ".join(self._loads.places) or "none"
                 problems.append(f"--load-model={name}: no such model in the repositories, found: {known}")
                 _log.error("%s", problems[-1])
-        return [name for name in dict.fromkeys(wanted) if name in self._places]
+        return [name for name in dict.fromkeys(wanted) if name in self._loads.places]
 
     def _check_mode(self) -> None:
         if self._rules.mode != "explicit":
@@ -313,15 +266,6 @@ async def _outcome(work: Coroutine[Any, Any, None]) -> ModelsError | None:
     except ModelsError as error:
         return error
     return None
-
-
-def _read(place: Place, override: str | None) -> tuple[ModelEntry, object]:
-    """What is there, and how it looked just before, so that a later change is seen."""
-    try:
-        looked = place.fingerprint()
-    except OSError:
-        looked = None
-    return place.read(override), looked
 
 
 def _at(record: ModelRecord, problem: str) -> str:

@@ -27,9 +27,7 @@ def open_repositories(settings: Settings) -> Look:
             if a repository cannot be read.
     """
     mirrors = {
-        text: Mirror(text, settings.cache_dir / "repositories")
-        for text in settings.model_repository
-        if is_remote(text)
+        text: Mirror(text, settings.cache_dir / "repositories") for text in settings.model_repository if is_remote(text)
     }
     roots = [mirrors[text].path if text in mirrors else Path(text) for text in settings.model_repository]
     archives = partial(archive_places, work=settings.cache_dir / "archives")

@@ -28,7 +28,7 @@ Traces = tuple[FileTrace, ...]
 
 
 def traces(directory: Path) -> Traces:
-    """All files below a directory, sorted by name; links are followed, bytecode is left out.
+    """All files below a directory, sorted by name; links are followed, bytecode and hidden directories are left out.
 
     A file that vanishes meanwhile is left out.
 
@@ -57,7 +57,7 @@ def _walk(directory: Path) -> Iterator[FileTrace]:
             directories.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        directories[:] = [name for name in directories if name != "__pycache__"]
+        directories[:] = [name for name in directories if name != "__pycache__" and not name.startswith(".")]
         prefix = Path(place).relative_to(directory).as_posix()
         for name in names:
             try:

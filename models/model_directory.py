@@ -138,7 +138,9 @@ def _files_by_version(directory: Path, served: Sequence[int]) -> Mapping[int, Ha
     own: dict[str, list[FileTrace]] = {str(version): [] for version in served}
     common: list[FileTrace] = []
     for trace in traces(directory):
-        head = trace.name.partition("/")[0]
+        head, _, _ = trace.name.partition("/")
+        if trace.name.rpartition("/")[2].startswith("."):
+            continue
         if head in own:
             own[head].append(trace)
         elif trace.name not in _CONFIG_FILES and not _VERSION_NAME.fullmatch(head):

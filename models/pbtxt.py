@@ -5,6 +5,7 @@ us and for clients in the same process. Protobuf messages stay inside the ``pbtx
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -98,7 +99,8 @@ def parse_json(text: str, source: str) -> ConfigText:
         found = f"a mistake: {' '.join(str(error).split())[:_MAX_SENTENCE]}"
         expected = "JSON with the field names of config.pbtxt"
         raise ConfigError(source=source, field=TOP_LEVEL, found=found, expected=expected) from error
-    mentioned = {field.name: 0 for field, _ in message.ListFields()}  # given, but on no line
+    given = {name for name, value in json.loads(text).items() if value is not None}  # zeros, which messages forget, too
+    mentioned = {field.name: 0 for field in ModelConfig.DESCRIPTOR.fields if given & {field.name, field.json_name}}
     return ConfigText(message, ConfigLines(source=source, line_by_field=mentioned))
 
 

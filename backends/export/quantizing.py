@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class QuantizeResult:
     bytes_after: int
 
 
+class _Photos(NamedTuple):
+    calibration: Samples
+    held_out: Samples
+
+
 def quantize(request: QuantizeRequest) -> QuantizeResult:
     """Write the 8-bit version, unless it misses a bound. Blocks for seconds to minutes.
 
@@ -66,19 +72,14 @@ def quantize(request: QuantizeRequest) -> QuantizeResult:
     directory = request.model.resolve()
     with _alone(directory, _version(request, directory)) as spec:
         how = _checked(spec)
-        calibration, held_out = _split(read_photos(request.photos, how), how)
-        with opened(_on_cpu(spec)) as compute:
-            reference = np.concatenate([compute(row[None]) for row in held_out.rows])
+        photos = _split(read_photos(request.photos, how), how)
+        reference = _scores_one_by_one(spec, photos.held_out)
         repository = request.repository or directory.parent
         number = _new_version(request, repository / directory.name)
         with appearing(repository, directory.name, number, like=directory, force=request.force) as staging:
             file = staging.version / spec.file.name
-            write_int8(spec.file, file, calibration.rows, is_symmetric=spec.backend == "tensorrt")
-            report = replace(
-                _compared(request, staging.spec(), held_out, reference),
-                reference=f"{spec.name} version {spec.version}, ONNX Runtime on the CPU",
-                samples=f"{held_out.description}; calibrated on {calibration.description}",
-            )
+            write_int8(spec.file, file, photos.calibration.rows, is_symmetric=spec.backend == "tensorrt")
+            report = _compared(request, spec, staging.spec(), photos, reference)
             if report.misses():
                 raise MissedError(report)
             staging.write_report(report.as_json())
@@ -126,7 +127,7 @@ def _checked(spec: ModelSpec) -> Preprocessing:
     return spec.preprocessing
 
 
-def _split(photos: Samples, how: Preprocessing) -> tuple[Samples, Samples]:
+def _split(photos: Samples, how: Preprocessing) -> _Photos:
     """Every second photo by name calibrates, the others judge; each of them mirrored, too."""
     count = len(photos.rows)
     if count < _FEWEST_PHOTOS:
@@ -136,19 +137,26 @@ def _split(photos: Samples, how: Preprocessing) -> tuple[Samples, Samples]:
         rows = photos.rows[first::2]
         description = f"{len(rows)} {word} photos of {photos.description}, mirrored too"
         halves.append(Samples(rows=mirrored(rows, how), description=description))
-    return halves[0], halves[1]
+    return _Photos(*halves)
 
 
-def _compared(request: QuantizeRequest, variant: ModelSpec, held_out: Samples, reference: Scores) -> ParityReport:
+def _scores_one_by_one(spec: ModelSpec, samples: Samples) -> Scores:
+    with opened(_on_cpu(spec)) as compute:
+        return np.concatenate([compute(row[None]) for row in samples.rows])
+
+
+def _compared(
+    request: QuantizeRequest, spec: ModelSpec, variant: ModelSpec, photos: _Photos, reference: Scores
+) -> ParityReport:
     with opened(_on_cpu(variant)) as compute:
-        sizes = measure(compute, held_out.rows, reference, compared_sizes(variant))
+        sizes = measure(compute, photos.held_out.rows, reference, compared_sizes(variant))
     return ParityReport(
         model=variant.name,
         version=variant.version,
         format="onnx",
         precision=Precision.INT8,
-        reference="",
-        samples="",
+        reference=f"{spec.name} version {spec.version}, ONNX Runtime on the CPU",
+        samples=f"{photos.held_out.description}; calibrated on {photos.calibration.description}",
         largest_logit=float(np.abs(reference).max()),
         bounds=request.wishes.bounds(Precision.INT8, reference),
         sizes=sizes,

@@ -97,7 +97,7 @@ class TorchvisionClassifier:
     @contextmanager
     def _exporting(self, what: str) -> Iterator[None]:
         try:
-            with torch.no_grad(), warnings.catch_warnings():
+            with torch.no_grad(), _plain_attention(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # deprecated tools, and values that tracing takes for constants
                 yield
         except OSError:
@@ -105,6 +105,17 @@ class TorchvisionClassifier:
         except Exception as error:
             text = " ".join(str(error).split())[:500]
             raise ExportError(f"{self.name}: PyTorch {torch.__version__} cannot write it as {what}: {text}") from error
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Without the joined operator that PyTorch takes for attention in evaluation, which no exporter knows."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _weights(name: str, weights: str) -> Any:

@@ -15,7 +15,6 @@ from models.errors import BrokenImageError, ImageError, ImageTooLargeError, Unsu
 from models.images.header import ImageLimits, open_container
 from models.images.levels import in_levels
 
-
 _BACKGROUND = (255, 255, 255)  # shows through transparent pixels, as by default before other models
 _NO_LIMITS = ImageLimits(max_bytes=1 << 40, max_side_pixels=1 << 40, max_pixels=1 << 40)
 _STATUSES: Mapping[type[ImageError], int] = {UnsupportedImageError: 415, BrokenImageError: 422, ImageTooLargeError: 413}

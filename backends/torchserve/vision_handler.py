@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from typing_extensions import override
 
 from backends.torchserve.base_handler import BaseHandler
@@ -68,7 +68,7 @@ def told_by_status() -> Iterator[None]:
         yield
     except Image.DecompressionBombError as error:
         raise PredictionException(str(error), 413) from error
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         raise PredictionException("found bytes of no known format, expected a picture", 415) from error
     except (OSError, SyntaxError, ValueError) as error:
         raise PredictionException(f"found a damaged picture: {error}", 422) from error

@@ -3,6 +3,7 @@
 Nothing is written here, and nothing but names and plain content passes: what is special in any way is refused.
 """
 
+import errno
 import gzip
 import io
 import os
@@ -63,13 +64,20 @@ def damage_is_told(archive: str) -> Iterator[None]:
         yield
     except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
         # ValueError: names and numbers that the libraries cannot decode
-        what = str(error) or "it ends too early"
-        message = f"{archive}: found a damaged archive ({shown(what)}), expected a complete zip or tar.gz file"
-        raise ArchiveError(f"{message}; pack or copy it again") from error
+        raise _damaged(archive, str(error) or "it ends too early") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise _damaged(archive, "it points to before its beginning") from error
     except NotImplementedError as error:
         raise ArchiveError(
             f"{archive}: found a feature of zip that is not read here ({shown(str(error))}), expected a plain zip file"
         ) from error
+
+
+def _damaged(archive: str, what: str) -> ArchiveError:
+    message = f"{archive}: found a damaged archive ({shown(what)}), expected a complete zip or tar.gz file"
+    return ArchiveError(f"{message}; pack or copy it again")
 
 
 def open_container(file: IO[bytes], archive: str) -> Container:

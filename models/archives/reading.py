@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from models.archives.containers import ZipContainer, damage_is_told, open_container
+from models.archives.containers import Container, ZipContainer, damage_is_told, open_container
 from models.archives.extraction import extract
 from models.archives.limits import ExtractionLimits, Gate
 from models.archives.manifest import MANIFEST, MANIFEST_BYTES, Manifest, check_files, parse_manifest
@@ -58,20 +58,19 @@ def model_name(archive: Path, limits: ExtractionLimits) -> str:
 
     A broken archive has the name that it had before it broke, so that a model does not vanish while its archive is
     copied over; one that was never read has the file's.
-
-    Raises:
-        OSError: The file cannot be read.
     """
-    status = archive.stat()
-    if archive.is_dir():
-        content = (archive / MANIFEST).read_bytes() if (archive / MANIFEST).is_file() else b""
-    else:
-        content = _peek(archive, limits, (status.st_ino, status.st_size, status.st_mtime_ns))
     try:
-        _last_names[archive] = parse_manifest(content, archive.name).model_name
-    except ModelsError:
+        _last_names[archive] = parse_manifest(_manifest_of(archive, limits), archive.name).model_name
+    except (ModelsError, OSError):  # which reading it as a whole will tell
         return _last_names.get(archive) or stem(archive)
     return _last_names[archive]
+
+
+def _manifest_of(archive: Path, limits: ExtractionLimits) -> bytes:
+    if archive.is_dir():
+        return (archive / MANIFEST).read_bytes()
+    found = archive.stat()
+    return _peek(archive, limits, (found.st_ino, found.st_size, found.st_mtime_ns))
 
 
 def stem(archive: Path) -> str:
@@ -81,21 +80,21 @@ def stem(archive: Path) -> str:
 
 @lru_cache(maxsize=1024)  # a tar file is read up to the manifest, which torch-model-archiver puts at its end
 def _peek(archive: Path, limits: ExtractionLimits, _stamp: tuple[int, int, int]) -> bytes:
-    """The manifest of a file; empty if it has none or is broken, which reading it as a whole will tell."""
-    with archive.open("rb") as file:
-        try:
-            with damage_is_told(archive.name):
-                container = open_container(file, archive.name)
-                if isinstance(container, ZipContainer):
-                    return container.read(MANIFEST, MANIFEST_BYTES + 1) or b""
-                gate = Gate(archive.name, _stamp[1], limits)
-                for member in container.members(gate):
-                    gate.admit(member.name, is_directory=member.content is None, declared_bytes=member.declared_bytes)
-                    head, _, tail = member.name.partition("/")
-                    if member.content is not None and MANIFEST in (member.name, tail) and head:
-                        return member.content.read(MANIFEST_BYTES + 1)
-        except ArchiveError:
-            return b""
+    """The manifest of a file; empty if it has none or is broken. Raises OSError."""
+    try:
+        with archive.open("rb") as file, damage_is_told(archive.name):
+            return _find_manifest(open_container(file, archive.name), Gate(archive.name, _stamp[1], limits))
+    except ArchiveError:
+        return b""
+
+
+def _find_manifest(container: Container, gate: Gate) -> bytes:
+    if isinstance(container, ZipContainer):
+        return container.read(MANIFEST, MANIFEST_BYTES + 1) or b""
+    for member in container.members(gate):
+        gate.admit(member.name, is_directory=member.content is None, declared_bytes=member.declared_bytes)
+        if member.content is not None and MANIFEST in (member.name, member.name.partition("/")[2]):
+            return member.content.read(MANIFEST_BYTES + 1)
     return b""
 
 

@@ -94,16 +94,16 @@ def _run_pip(spec: ModelSpec, target: Path, timeout_s: float) -> None:
             text=True, errors="replace", timeout=timeout_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise _failure(spec, f"pip still working after {timeout_s:g} s") from error
+        raise _failure(spec, f"pip still at work after {timeout_s:g} s") from error
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         said = [line for line in lines if line.startswith("ERROR")] or lines
-        raise _failure(spec, f"pip fail: {_ABSOLUTE.sub('', '; '.join(said[-_SHOWN_LINES:]))[:1000]}")
+        raise _failure(spec, f"pip failing: {_ABSOLUTE.sub('', '; '.join(said[-_SHOWN_LINES:]))[:1000]}")
 
 
 def _failure(spec: ModelSpec, found: str) -> ArchiveError:
     where = f"{spec.name}/{spec.parameters[REQUIREMENTS_FILE]}"
-    return ArchiveError(f"{where}: found {found}; expected requirements that can be installed")
+    return ArchiveError(f"{where}: found {found}, expected requirements that can be installed")
 
 
 def _model_directory(spec: ModelSpec) -> Path:

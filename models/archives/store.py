@@ -47,7 +47,7 @@ def archive_places(root: Path, work: Path, limits: ExtractionLimits = _DEFAULT_L
         what = error.strerror or type(error).__name__
         raise RepositoryError(f"model store {root.name}: found {what}, expected a directory of archives") from error
     skipped = tuple(path.name for path in paths if path.suffix == ".war")
-    store = _Store(config_file=config_file, work=work, limits=limits, models=tuple(by_name), skipped=skipped)
+    store = _Store(config_file=config_file, work=work.absolute(), limits=limits, models=tuple(by_name), skipped=skipped)
     return [ArchivePlace(name, archives, store) for name, archives in by_name.items()]
 
 
@@ -173,8 +173,10 @@ class _Reading:
     def _unpack(self, path: Path) -> Archive | None:
         try:
             if not path.exists():
-                place = place_of(self.config.lines, "load_models")
-                raise ArchiveError(f"{place}: load_models: found no {path.name} in the store, expected it there")
+                where = (
+                    "" if self.config.load is None else f"{place_of(self.config.lines, 'load_models')}: load_models: "
+                )
+                raise ArchiveError(f"{where}found no {path.name} in the store, expected it there")
             return unpack(path, self.store.work, self.store.limits)
         except ModelsError as error:
             self.problems.add(error)

@@ -15,6 +15,7 @@ Level3 = tuple[int, int, int]
 _PLAIN = frozenset(("RGB", "L"))
 _DEEP = frozenset(("I", "I;16", "I;16B", "I;16L", "I;16N"))
 _OPAQUE = frozenset(("1", "P", "RGBX", "CMYK", "YCbCr"))
+_KNOWN = _PLAIN | _OPAQUE
 _STRAIGHT = {"LA": "LA", "La": "LA", "PA": "RGBA", "RGBA": "RGBA", "RGBa": "RGBA"}
 
 
@@ -48,7 +49,7 @@ def _with_mask(image: Image.Image, container: Container) -> tuple[Image.Image, I
     if mode in _STRAIGHT:
         straight = image if mode == _STRAIGHT[mode] else image.convert(_STRAIGHT[mode])
         return straight, straight
-    if mode not in _PLAIN | _OPAQUE:
+    if mode not in _KNOWN:
         raise UnsupportedImageError(
             f"found: {image.format} with pixels of mode {mode}; accepted: 1, 8, 12 or 16 bits grey, palette, 8 bits "
             "RGB, CMYK, YCbCr, each with or without alpha"

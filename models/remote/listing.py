@@ -80,11 +80,11 @@ def group(objects: Iterable[RemoteObject], limits: MirrorLimits) -> Listing:
         total_bytes += found.size_bytes
         _check_totals(count, total_bytes, limits)
         top = found.name.partition("/")[0]
-        if top.startswith(".") and top != "..":
+        if top.startswith(".") and top not in {".", ".."}:
             continue  # hidden ones are no models
         problem = _problem(found, limits)
         if problem:
-            owner = "" if top in {"", ".."} else top
+            owner = "" if top in {"", ".", ".."} else top
             problems.setdefault(owner, RepositoryError(f"object {found.name[:256]!r}: found {problem}"))
         else:
             models.setdefault(top, []).append(found)

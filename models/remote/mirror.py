@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import logging
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,17 +71,29 @@ class Mirror:
         self._limits = limits or MirrorLimits()
         self._home = directory / self._url.digest
         self._told: frozenset[str] = frozenset()
+        self._turn = threading.Lock()
+        self._begun = 0  # synchronisations
         self.url = self._url.shown
         self.path = self._home / "models"
 
     def sync(self) -> SyncReport:
         """Fetch what has changed since the last call. Blocks, maybe for minutes; call it in a thread.
 
+        Calls from several threads wait for each other; those that waited share what one of them finds.
+
         A store that cannot be reached, and an entry that cannot be fetched, leave what was fetched before.
 
         Raises:
             RepositoryError: Nothing was ever fetched, and nothing can be now; or the directory cannot be written.
         """
+        begun = self._begun
+        with self._turn:
+            if self._begun > begun:
+                return SyncReport()  # one that began after this call has looked already
+            self._begun += 1
+            return self._sync_alone()
+
+    def _sync_alone(self) -> SyncReport:
         try:
             with self._locked():
                 report = self._sync()

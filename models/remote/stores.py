@@ -14,7 +14,7 @@ from models.remote.urls import EXTRA_BY_SCHEME, RemoteUrl, redact
 CHUNK_BYTES = 8 << 20
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _TAGS = ("ETag", "etag", "md5Hash", "generation", "LastModified", "last_modified", "updated", "created")
-_PATIENCE = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 3}}
+_PATIENCE = {"connect_timeout": 5, "read_timeout": 60, "retries": {"total_max_attempts": 1}}  # s3fs tries again itself
 
 
 class Store(Protocol):

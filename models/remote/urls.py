@@ -96,7 +96,7 @@ def _parse_bucket(scheme: str, text: str) -> RemoteUrl:
         endpoint = custom[1] if "://" in custom[1] else f"http://{custom[1]}"  # as Triton does
         place = custom[2]
     place = place.rstrip("/")
-    if not place.lstrip("/") or (place[0] == "/" and scheme != "memory") or "//" in place or {".", ".."} & set(place.split("/")):
+    if not {"", ".", ".."}.isdisjoint(place.split("/")):
         raise _refusal(text, f"no bucket, or a path with empty parts or dots, {_EXPECTED}")
     return RemoteUrl(scheme=scheme, place=place, shown=text.rstrip("/"), endpoint=endpoint)
 

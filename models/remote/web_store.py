@@ -18,6 +18,7 @@ from models.remote.urls import RemoteUrl
 
 _ARCHIVES = (".mar", ".tar.gz", ".tgz")
 _MAX_PAGE_BYTES = 8 << 20
+_NO_HEAD = (403, 405, 501)  # the first is what a URL answers that is signed for GET only
 _LISTING_NEEDED = (
     "expected a directory listing in HTML, as nginx (autoindex), Apache and `python -m http.server` make it, "
     "or the URL of one .mar, .tar.gz or .tgz"
@@ -43,7 +44,7 @@ class WebStore:
         path = urlsplit(self._url.place).path
         if path.endswith(_ARCHIVES):
             return [self._head(self._url.place, unquote(path.rpartition("/")[2]))]
-        return list(self._walk(_as_directory(self._url.place), ""))
+        return self._walk(_as_directory(self._url.place), "")
 
     def content(self, found: RemoteObject) -> Iterator[bytes]:
         """See `Store`. An answer that ends early is an error."""
@@ -84,6 +85,9 @@ class WebStore:
     def _head(self, link: str, name: str) -> RemoteObject:
         with explained(self._url):
             answer = self._client.head(link)
+            if answer.status_code in _NO_HEAD:
+                with self._client.stream("GET", link) as answer:
+                    pass  # only its headers
         self._check(answer, name)
         size = answer.headers.get("content-length", "")
         if not size.isdigit():

@@ -8,7 +8,6 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from backends.errors import LoadError, NonFiniteError
 from backends.non_finite import non_finite_rows
@@ -20,34 +19,18 @@ from batching.ports import BatchResult, InstanceStatistics
 from models.inference import Array, Tensors
 from models.spec import ExecutionSpec, ModelSpec, NonFinite
 from models.tensors import DataType
-from tests.backends.builders import ScriptedExecutor, model, save_onnx, started, tensor
+from tests.backends.builders import ScriptedExecutor, model, started, tensor
+from tests.backends.overflow import LARGE, save_doubling
 from tests.backends.process.builders import remote_executors
 
 INFINITY = float("inf")
-LARGE = 40_000.0  # doubled, it is above 65 504, the largest number of half precision
 
 
 def doubling(
     directory: Path, wish: NonFinite, *, has_fp32: bool = True, allowed_rows: tuple[int, ...] = ()
 ) -> ModelSpec:
-    """y = 2 x, in half precision with single precision outside; beside it the same in single precision."""
-    directory = directory / "m" / "1"
-    directory.mkdir(parents=True)
-    shape = (TensorProto.FLOAT, ("N", 2))
-    half = [
-        helper.make_node("Cast", ["x"], ["x16"], to=TensorProto.FLOAT16),
-        helper.make_node("Mul", ["x16", "two"], ["doubled"]),
-        # Between a computation and a Cast, the engine would skip half precision: an operator that moves data keeps it.
-        helper.make_node("Gather", ["doubled", "both"], ["y16"], axis=1),
-        helper.make_node("Cast", ["y16"], ["y"], to=TensorProto.FLOAT),
-    ]
-    constants = [("two", np.array([2], np.float16)), ("both", np.array([0, 1]))]
-    save_onnx(directory / "model.onnx", half, x=shape, y=shape, constants=constants)
-    if has_fp32:
-        precise = [helper.make_node("Mul", ["x", "two"], ["y"])]
-        file = directory / "model.fp32.onnx"
-        save_onnx(file, precise, x=shape, y=shape, constants=[("two", np.array([2], np.float32))])
-    spec = floats(wish, file=directory / "model.onnx", backend="onnxruntime")
+    file = save_doubling(directory / "m" / "1", has_fp32=has_fp32)
+    spec = floats(wish, file=file, backend="onnxruntime")
     return replace(spec, batching=replace(spec.batching, allowed_rows=allowed_rows))
 
 

@@ -1,12 +1,15 @@
 """`shoal check`: what it prints, and how it ends."""
 
 import json
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from gateway.cli import app
+from models.examples.writing import write_ensemble
 from tests.models.builders import FAKE, write_model
 
 
@@ -100,3 +103,27 @@ def test_an_absent_model_is_told_with_those_that_there_are(tmp_path: Path) -> No
     write_model(tmp_path, FAKE)
 
     assert "found no model 'other', expected one of m" in shoal_check(tmp_path, "--model", "other").stderr
+
+
+def test_archives_are_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "store").mkdir()
+    with zipfile.ZipFile(tmp_path / "store" / "broken.mar", "w") as archive:
+        archive.writestr("handler.py", "")
+
+    ended = shoal_check(tmp_path / "store")
+
+    assert ended.exit_code == 1
+    assert "error broken.mar" in ended.stdout
+    assert "no MAR-INF/MANIFEST.json" in ended.stdout
+
+
+def test_an_ensemble_whose_model_is_missing_is_told_with_the_step(tmp_path: Path) -> None:
+    write_ensemble(tmp_path)
+    shutil.rmtree(tmp_path / "topk")
+
+    ended = shoal_check(tmp_path, "--model", "photo-labels")
+
+    assert ended.exit_code == 1
+    assert "error photo-labels/config.pbtxt:" in ended.stdout
+    assert "topk" in ended.stdout

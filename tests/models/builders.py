@@ -114,7 +114,7 @@ def article_model(root: Path, name: str, *versions: str) -> Path:
 
 
 def scoring_model() -> onnx.ModelProto:
-    """"data" of N pictures 3x224x224 -> the mean of each channel, times a matrix -> "scores" of 1000 classes."""
+    """Input "data", N pictures 3x224x224 -> the mean of each channel, times a matrix -> "scores" of 1000 classes."""
     weights = helper.make_tensor("weights", TensorProto.FLOAT, [3, 1000], [index / 1000 for index in range(3000)])
     nodes = [
         helper.make_node("GlobalAveragePool", ["data"], ["pooled"]),

@@ -69,7 +69,9 @@ _OUTPUT = st.sampled_from(["", '[output]\nname = "y"\n'])
 def texts(draw: st.DrawFn) -> Texts:
     """Any of them, for a model of backend ``fake``."""
     rows = draw(st.sampled_from([0, 8]))
-    given = f'backend: "fake"\nmax_batch_size: {rows}\n{INPUTS}\n{OUTPUTS}\n'
+    reshape = draw(st.sampled_from(["", " reshape { shape: [ 2, 8 ] }", " reshape { shape: [ 16 ] }"]))
+    inputs = INPUTS.replace("[ 16 ]", f"[ 16 ]{reshape}")
+    given = f'backend: "fake"\nmax_batch_size: {rows}\n{inputs}\n{OUTPUTS}\n'
     dynamic = draw(_DYNAMIC) if rows else ""
     config = "\n".join([given, dynamic, draw(_GROUPS), *draw(_OTHERS)])
     batching = draw(_BATCHING) if rows else ""

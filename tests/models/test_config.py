@@ -21,7 +21,9 @@ dynamic_batching { preferred_batch_size: [ 8, 4, 4 ] max_queue_delay_microsecond
 instance_group [ { kind: KIND_GPU gpus: [ 0, 2 ] }, { name: "cpu" kind: KIND_CPU count: 3 }, { } ]
 parameters { key: "service_base_us" value { string_value: "100" } }
 optimization { eager_batching: true }
-model_warmup { name: "w" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 3, 2 ] zero_data: true } } }
+model_warmup {
+  name: "w" batch_size: 1 inputs { key: "x" value { data_type: TYPE_FP32 dims: [ 3, 2 ] zero_data: true } }
+}
 metric_tags { key: "team" value: "vision" }
 """
 

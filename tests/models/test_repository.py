@@ -95,12 +95,12 @@ def test_a_model_without_a_version_to_serve_is_a_problem(
     assert str(problem).startswith(text)
 
 
-def test_a_broken_version_is_a_problem_of_the_model(tmp_path: Path) -> None:
+def test_a_broken_version_is_a_problem_and_leaves_the_good_ones(tmp_path: Path) -> None:
     directory = write_model(tmp_path, "version_policy { all { } }", versions=("1", "2", "3"), model=identity_model())
     (directory / "1" / "model.onnx").write_bytes(b"junk")
     (directory / "3" / "model.onnx").unlink()
     model = read_model(directory)
-    assert model.versions == ()
+    assert ([spec.version for spec in model.versions], model.broken) == ([2], (1, 3))
     assert [type(problem) for problem in model.problems] == [RepositoryError, ConfigError]
 
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from models.effective import side_text
+from models.examples.writing import write_ensemble
+from models.model_directory import read_model
 from models.pbtxt_writer import config_text, json_to_text
 from models.spec import ModelSpec
 from tests.models.builders import FAKE, identity_model, spec_of, write_model
@@ -21,7 +23,7 @@ def rewritten(directory: Path, spec: ModelSpec) -> ModelSpec:
     return spec_of(directory)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(texts())
 def test_the_configuration_in_force_leads_to_the_same_version(given: Texts) -> None:
     with TemporaryDirectory() as root:
@@ -49,6 +51,23 @@ def test_what_was_completed_from_a_model_file_stays(tmp_path: Path, config: str 
     spec = spec_of(directory)
 
     assert rewritten(directory, spec) == spec
+
+
+def test_a_model_without_batches_stays_one_when_its_json_is_loaded(tmp_path: Path) -> None:
+    directory = write_model(tmp_path, "max_batch_size: 0", model=identity_model())
+    spec = spec_of(directory)
+
+    (again,) = read_model(directory, override=json.dumps(spec.config)).versions
+
+    assert (again.max_batch_rows, again.config) == (0, spec.config)
+
+
+def test_an_ensemble_and_what_it_consists_of_stay(tmp_path: Path) -> None:
+    write_ensemble(tmp_path)
+    (tmp_path / "photo-labels" / "shoal.toml").write_text("[batching]\nmax_queue_requests = 3\n")
+    specs = {directory: spec_of(directory) for directory in tmp_path.iterdir()}
+
+    assert {directory: rewritten(directory, spec) for directory, spec in specs.items()} == specs
 
 
 def test_preprocessing_stays(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from models.model_directory import read_model
 from models.preprocessing import Preprocessing
-from models.spec import ExecutionSpec, Host
+from models.spec import ExecutionSpec, Host, NonFinite
 from tests.models.builders import FAKE, edited, refusal_of, spec_of, write_model
 
 SIDE = {
@@ -45,6 +45,7 @@ SIDE = {
     "two days": ("[execution]\nload_timeout_s = 172800", 2, "execution.load_timeout_s", "172800", "or equal to 86400"),
     "negative restarts": ("[execution]\nmax_restarts = -2", 2, "execution.max_restarts", "-2", "or equal to -1"),
     "half a restart": ("[execution]\nmax_restarts = 1.5", 2, "execution.max_restarts", "1.5", "valid integer"),
+    "unknown wish": ('[execution]\nnon_finite = ""', 2, "execution.non_finite", '""', "'fail' or 'retry_fp32'"),
     "unknown execution key": ("[execution]\ntimeout = 1", 2, "execution.timeout", "unknown key", "step_timeout_s"),
     "no labels file": ('labels = "none.txt"', 1, "labels", "'none.txt'", "in the model's directory"),
     "unknown output": ('[output]\nname = "z"', 2, "output.name", '"z"', '"y"'),
@@ -94,11 +95,17 @@ def test_the_side_file_says_where_executors_live_and_when_they_are_given_up(tmp_
         step_timeout_s = 2
         load_timeout_s = 0.5
         max_restarts = -1
+        non_finite = "fail"
         """
     config = FAKE + "optimization { cuda { graphs: true } }"
     spec = spec_of(write_model(tmp_path, config, side))
     assert spec.execution == ExecutionSpec(
-        host=Host.PROCESS, step_timeout_s=2.0, load_timeout_s=0.5, max_restarts=-1, cuda_graphs=True
+        host=Host.PROCESS,
+        step_timeout_s=2.0,
+        load_timeout_s=0.5,
+        max_restarts=-1,
+        cuda_graphs=True,
+        non_finite=NonFinite.FAIL,
     )
 
 

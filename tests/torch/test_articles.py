@@ -19,7 +19,7 @@ from tests.torch.builders import save_script  # noqa: E402 - needs torch
 pytestmark = pytest.mark.torch
 
 
-class Scores(torch.nn.Module):  # type: ignore[name-defined,misc]
+class Scores(torch.nn.Module):
     """A thousand times the mean of a picture."""
 
     def forward(self, picture: torch.Tensor) -> torch.Tensor:

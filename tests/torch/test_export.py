@@ -23,7 +23,7 @@ from models.preprocessing import Preprocessing  # noqa: E402
 from models.spec import ModelSpec, NonFinite  # noqa: E402
 from tests.backends.export.builders import files_below  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(240)]  # PyTorch is slow on cores that are shared
 
 NETWORK = "squeezenet1_1"  # the smallest, 1.2 million parameters
 MODEL_FILES = {"config.pbtxt", "shoal.toml", "labels.txt", "1/parity.json"}
@@ -196,6 +196,8 @@ def test_the_command_prints_the_report_and_how_to_serve(tmp_path: Path, photos: 
     arguments = [
         "export",
         NETWORK,
+        "--photos",
+        str(photos),
         "--random-weights",
         "--into",
         str(tmp_path),

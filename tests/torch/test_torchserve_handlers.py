@@ -263,22 +263,28 @@ def test_pictures_of_every_kind_are_classified_like_their_rgb_twins(tmp_path: Pa
     assert json.loads(answers[0]) == expected(twin)
 
 
-def test_a_handler_with_a_geometry_of_its_own_gets_the_picture_as_it_is_stored(tmp_path: Path) -> None:
-    code = """\
-        from ts.torch_handler.image_classifier import ImageClassifier
-        from torchvision import transforms
-        class DigitHandler(ImageClassifier):
-            image_processing = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.13,), (0.31,))])
-            def inference(self, data):
-                return data.shape[1:]
-            def postprocess(self, shape):
-                return [list(shape)]
-        """
-    spec = archive(tmp_path, code, **SCRIPT)
+DIGITS = """\
+    from ts.torch_handler.image_classifier import ImageClassifier
+    from torchvision import transforms
+    class DigitHandler(ImageClassifier):
+        image_processing = transforms.Compose([transforms.ToTensor(), transforms.Normalize((0.13,), (0.31,))])
+        def inference(self, data):
+            return data.shape[1:]
+        def postprocess(self, shape):
+            return [list(shape)]
+    """
 
-    answers = answers_of(spec, encoded(photo(28, 28).convert("L")))
+
+def test_a_handler_with_a_geometry_of_its_own_gets_the_picture_as_it_is_stored(tmp_path: Path) -> None:
+    answers = answers_of(archive(tmp_path, DIGITS, **SCRIPT), encoded(photo(28, 28).convert("L")))
 
     assert json.loads(answers[0]) == [1, 28, 28]
+
+
+def test_what_is_no_picture_is_refused_for_such_a_handler_as_well(tmp_path: Path) -> None:
+    error = run_failure(archive(tmp_path, DIGITS, **SCRIPT), b"no picture at all", kind=PredictionError)
+
+    assert (vars(error), str(error)) == ({"status": 415}, "found bytes of no known format, expected a picture")
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,8 @@ AGAINST_THE_MODEL = {
         onnx_model("max_batch_size: 1\n" + tensors("dims: [ 1, 3, 512, 512 ]"), FIXED), "config.pbtxt:1",
         "max_batch_size", "1", "first dimension is not variable", "max_batch_size: 0"),
     "batches of one, with a reshape": Broken(
-        onnx_model("max_batch_size: 1\n" + tensors("dims: [ 3, 512, 512 ] reshape { shape: [ 1, 3, 512, 512 ] }"), FIXED),
+        onnx_model(
+            "max_batch_size: 1\n" + tensors("dims: [ 3, 512, 512 ] reshape { shape: [ 1, 3, 512, 512 ] }"), FIXED),
         "config.pbtxt:1", "max_batch_size", "1", "first dimension is not variable", "max_batch_size: 0"),
     "reshape that the model does not take": Broken(
         onnx_model("max_batch_size: 0\n" + tensors("dims: [ 3, 512, 512 ] reshape { shape: [ 3, 512, 512 ] }"), FIXED),

@@ -81,6 +81,16 @@ def corrupt_zip(path: Path) -> Path:
     return patched(archive, b"not changed", b"now changed")
 
 
+def pointing_before(path: Path) -> Path:
+    """The end of the file says that its table stands ten bytes further than it does, so members begin at -10."""
+    archive = write_zip(path.with_name("a.mar"), {"x": "1"})
+    content = bytearray(archive.read_bytes())
+    at = content.rindex(b"PK\x05\x06") + 16
+    content[at : at + 4] = struct.pack("<I", struct.unpack("<I", content[at : at + 4])[0] + 10)
+    archive.write_bytes(content)
+    return archive
+
+
 def of_method(path: Path) -> Path:
     archive = path.with_name("a.mar")
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_BZIP2) as packed:
@@ -157,6 +167,7 @@ ZOO: dict[str, tuple[Build, str]] = {
     "encrypted": (encrypted, "the encrypted member 'x'"),
     "other compression": (of_method, "in compression 12"),
     "wrong check sum": (corrupt_zip, "damaged archive"),
+    "members before the beginning": (pointing_before, "damaged archive"),
     "half a zip": (truncated(lambda path: write_zip(path.with_name("a.mar"), files()), 0.5), "damaged archive"),
     "half a tar": (truncated(lambda path: write_tar(path.with_name("a.tar.gz"), files()), 0.5), "damaged archive"),
     "nothing": (lambda path: gzip_of(path.with_name("a.tar.gz"), b"no tar at all" * 100), "damaged archive"),

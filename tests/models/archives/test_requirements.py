@@ -73,7 +73,7 @@ def test_what_pip_cannot_install_is_told_without_paths_and_leaves_nothing(store:
     with pytest.raises(ArchiveError) as refused:
         install_requirements(spec)
 
-    assert str(refused.value).startswith("m/requirements.txt: found pip fail: ")
+    assert str(refused.value).startswith("m/requirements.txt: found pip failing: ")
     assert "missing.whl" in str(refused.value)
     assert str(store.parent) not in str(refused.value)
     assert len(list((store.parent / "work").iterdir())) == 1

@@ -204,7 +204,7 @@ def test_a_removed_archive_changes_the_fingerprint_of_a_place_that_is_still_held
     (store / "m.mar").unlink()
 
     assert place.fingerprint() != before
-    assert "cannot be read" in str(place.read().problems[0]) or "found no m.mar" in str(place.read().problems[0])
+    assert [str(problem) for problem in place.read().problems] == ["found no m.mar in the store, expected it there"]
 
 
 def test_an_unpacked_archive_that_is_being_copied_is_unfinished(store: Path) -> None:
@@ -266,3 +266,23 @@ def test_an_unpacked_archive_without_its_manifest_is_a_broken_archive(store: Pat
     (directory / MANIFEST).unlink()
 
     assert f"m: found no {MANIFEST} in it" in problem_of(store)
+
+
+def test_workers_with_another_directory_find_what_a_relative_path_was_given_for(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_zip(store / "m.mar", files())
+    monkeypatch.chdir(store.parent)
+
+    (place,) = archive_places(Path("store"), Path("work"))
+
+    assert place.read().versions[0].file.is_relative_to(store.parent / "work")
+
+
+def test_an_archive_that_cannot_even_be_opened_hides_no_other(store: Path) -> None:
+    write_zip(store / "good.mar", files(manifest("good")))
+    (store / "broken.mar").write_bytes(b"PK\x05\x06" + b"\xff" * 18)
+
+    broken, good = entries_of(store).values()
+
+    assert (broken.name, len(broken.problems), len(good.versions)) == ("broken", 1, 1)

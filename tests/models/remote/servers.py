@@ -48,11 +48,11 @@ class S3:
         answer = self._moto(environ, start_response)
         return [bytes(len(b"".join(answer)))] if is_read and key in self.damaged else answer
 
-    def put(self, key: str, content: bytes = b"") -> None:
+    def put(self, key: str, content: bytes = b"", **headers: str) -> None:
         """Store an object; the bucket is made if need be."""
         bucket = key.partition("/")[0]
         httpx.put(f"{self.url}/{bucket}", headers=_SIGNED)
-        httpx.put(f"{self.url}/{key}", content=content, headers=_SIGNED).raise_for_status()
+        httpx.put(f"{self.url}/{key}", content=content, headers={**_SIGNED, **headers}).raise_for_status()
 
     def delete(self, key: str) -> None:
         """Remove an object."""
@@ -127,6 +127,13 @@ class _Pages(http.server.SimpleHTTPRequestHandler):
             self.wfile.write(content[: len(content) // 2])
         else:
             super().do_GET()
+
+    @override
+    def do_HEAD(self) -> None:
+        if "signature=" in self.path:  # it is one for GET
+            self.send_error(403)
+        else:
+            super().do_HEAD()
 
     @override
     def log_message(self, *_: object) -> None:

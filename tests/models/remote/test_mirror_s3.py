@@ -2,7 +2,11 @@
 
 import logging
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -167,6 +171,46 @@ def test_content_that_is_not_what_its_tag_says_is_never_seen(mirror: Mirror, s3:
 
     assert "expected 22af645d1859cb5ca6da0c484f1f37ea as listed" in str(report.problems[0])
     assert files_of(mirror)["echo/1/model.bin"] == b"one"
+
+
+def test_the_tag_of_an_encrypted_object_is_no_digest(mirror: Mirror, s3: S3, bucket: str) -> None:
+    key = f"{bucket}/repo/echo/1/model.bin"
+    s3.put(key, b"two", **{"x-amz-server-side-encryption": "aws:kms"})
+    s3.damaged.add(key)
+
+    report = mirror.sync()
+
+    assert (report.changed, report.problems) == (("echo",), ())
+
+
+def test_a_process_that_is_killed_while_it_fetches_leaves_what_was_whole(
+    mirror: Mirror, s3: S3, bucket: str, tmp_path: Path
+) -> None:
+    mirror.sync()
+    s3.put(f"{bucket}/repo/echo/1/model.bin", b"new")
+    s3.put(f"{bucket}/repo/other/1/x", b"x")
+    url = f"s3://{s3.url}/{bucket}/repo"
+    code = (
+        f"from pathlib import Path; from models.remote import Mirror; Mirror({url!r}, Path({str(tmp_path)!r})).sync()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    s3.before_read = lambda _key: process.kill()
+
+    code_of_end = process.wait()
+
+    assert (code_of_end, files_of(mirror)["echo/1/model.bin"]) == (-signal.SIGKILL, b"one")
+    s3.before_read = lambda _key: None
+    assert mirror.sync().changed == ("echo", "other")
+    assert files_of(mirror)["echo/1/model.bin"] == b"new"
+    assert not list(tmp_path.glob("**/*.part"))
+
+
+def test_calls_from_several_threads_share_their_looks(mirror: Mirror, s3: S3) -> None:
+    calls = 8
+    with ThreadPoolExecutor(calls) as threads:
+        reports = list(threads.map(lambda _: mirror.sync(), range(calls)))
+
+    assert sorted(report.changed for report in reports)[-2:] == [(), ("echo",)]
 
 
 def test_one_bad_model_does_not_keep_the_others_away(mirror: Mirror, s3: S3, bucket: str) -> None:
