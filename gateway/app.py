@@ -102,8 +102,10 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 def describe_model(engine: Engine, name: str, statistics: Sequence[VersionStatistics]) -> dict[str, object]:
     """One model as ``/models`` shows it."""
     versions = engine.ready_versions(name)
+    problem = engine.problem(name)
+    told = {"problem": problem} if problem else {}
     if not versions:
-        return {"name": name, "versions": [], "ready": False}
+        return {"name": name, "versions": [], "ready": False, **told}
     spec = engine.model(name)
     return {
         "name": name,
@@ -116,6 +118,7 @@ def describe_model(engine: Engine, name: str, statistics: Sequence[VersionStatis
             entry.instances for entry in statistics if (entry.model, entry.version) == (spec.name, spec.version)
         ),
         "classifies_images": spec.preprocessing is not None,
+        **told,
     }
 
 

@@ -161,6 +161,12 @@ class Catalogue:
         hosted = record.newest() if version is None else record.versions[version].hosted
         return hosted is not None and hosted.served.is_available
 
+    def problem(self, model: str) -> str:
+        """What is wrong with it. Raises ModelNotFoundError."""
+        record = self._known(model)
+        failed = [version.reason for version in record.versions.values() if version.is_wanted and version.reason]
+        return "; ".join(dict.fromkeys([*record.problems, *failed]))
+
     def ready_versions(self, model: str) -> Sequence[int]:
         """Versions that answer, ascending. Raises ModelNotFoundError."""
         return sorted(version.number for version in self._known(model).versions.values() if version.hosted)

@@ -142,6 +142,9 @@ def models(url: Url = _DEFAULT_URL) -> None:
     for entry in entries:
         table.add_row(*(escape(_cell(entry.get(column))) for column in columns))
     _console.print(table)
+    for entry in entries:
+        if "problem" in entry:
+            _console.print(f"{entry['name']}: {entry['problem']}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_guesses(console: Console, photo: Path, guesses: Sequence[Guess]) -> None:

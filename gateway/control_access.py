@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from gateway.asgi import Headers
 from gateway.control import IndexEntry, ModelControl
 from gateway.errors import ForeignRequestError, TokenError
 from gateway.settings import Settings
 from models.errors import ControlNotAllowedError
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+"""As ASGI gives them: names in lower case, repeated ones too."""
 
 _MIN_TOKEN_BYTES = 16
 _MAX_TOKEN_BYTES = 4096
@@ -59,11 +61,11 @@ class ControlAccess:
             )
         return cls(is_allowed=is_allowed, address=settings.http_address, token=token)
 
-    def check(self, headers: Headers) -> None:
+    def check(self, headers: RawHeaders) -> None:
         """Let a control verb pass.
 
         Args:
-            headers: Of the request.
+            headers: All of the request's.
 
         Raises:
             ControlNotAllowedError: The server does not run in the mode `explicit`.
@@ -72,13 +74,13 @@ class ControlAccess:
         """
         if not self.is_allowed:
             raise ControlNotAllowedError
-        host = headers.get(b"host", b"").decode("latin-1").lower()
+        host = (_only(headers, "Host") or b"").decode("latin-1").lower()
         if is_loopback(self.address) and not self._is_own(host):
             raise ForeignRequestError("Host", host, "this server's own address, e.g. localhost")
-        origin = headers.get(b"origin")
+        origin = _only(headers, "Origin")
         if origin is not None and origin.decode("latin-1").lower() not in {f"http://{host}", f"https://{host}"}:
             raise ForeignRequestError("Origin", origin.decode("latin-1"), "none, or this server's own")
-        self._check_token(headers.get(b"authorization", b""))
+        self._check_token(_only(headers, "Authorization") or b"")
 
     def _is_own(self, host: str) -> bool:
         match = _HOST.fullmatch(host)
@@ -112,13 +114,13 @@ class GuardedControl:
         """See `ModelControl`; it changes nothing, so everyone may read it."""
         return await self._control.index()
 
-    def permitted(self, headers: Headers) -> ModelControl:
+    def permitted(self, headers: RawHeaders) -> ModelControl:
         """The verbs, if the request with these headers may have them; else raises what `ControlAccess.check` does."""
         self._access.check(headers)
         return self._control
 
 
-def permitted(control: GuardedControl | None, headers: Headers) -> ModelControl:
+def permitted(control: GuardedControl | None, headers: RawHeaders) -> ModelControl:
     """The verbs, if the server has them and this request may use them; raises what `ControlAccess.check` does."""
     if control is None:
         raise ControlNotAllowedError
@@ -131,6 +133,15 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address.lower() == "localhost"
+
+
+def _only(headers: RawHeaders, name: str) -> bytes | None:
+    """A header's value; None if there is none. Of two, others might have looked at the other one."""
+    key = name.lower().encode()
+    found = [value for header, value in headers if header == key]
+    if len(found) > 1:
+        raise ForeignRequestError(name, f"{len(found)} times", "it once")
+    return found[0] if found else None
 
 
 def _read_token(file: Path) -> bytes:

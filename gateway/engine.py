@@ -162,6 +162,14 @@ class Engine(Protocol):
         """Whether a request for it would be taken. Raises ModelNotFoundError and VersionNotFoundError."""
         ...
 
+    def problem(self, model: str) -> str:
+        """What keeps versions of it from being served, or served as they are now on disk; empty if nothing does.
+
+        Raises:
+            ModelNotFoundError: No such model.
+        """
+        ...
+
     def statistics(self) -> Sequence[VersionStatistics]:
         """A snapshot of the counters of all loaded versions, by model and version."""
         ...

@@ -113,6 +113,7 @@ class Loader:
             spec = await asyncio.to_thread(with_requirements, spec)
         async with AsyncExitStack() as stack:
             served = self._connect(spec, stack) if spec.steps else await self._serve(spec, stack)
+            await check_golden(served, self._site.decoder)
             hosted = Hosted(served, stack.pop_all())
         fields = {
             "model": spec.name,
@@ -147,7 +148,6 @@ class Loader:
         served = Served(spec, scheduler, pool, site.decoder, site.clock, site.create_alarm, timeout_ns)
         stack.push_async_callback(self._start(served))
         await served.running.wait()
-        await check_golden(served, site.decoder)
         return served
 
     async def _admit(

@@ -123,6 +123,10 @@ class InferenceService:
         """See `Engine`."""
         return self._catalogue.is_ready(model, version)
 
+    def problem(self, model: str) -> str:
+        """See `Engine`."""
+        return self._catalogue.problem(model)
+
     def statistics(self) -> Sequence[VersionStatistics]:
         """See `Engine`."""
         return [hosted.served.statistics() for hosted in self._catalogue.hosted()]

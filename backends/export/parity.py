@@ -133,7 +133,7 @@ class ParityReport:
 
     def misses(self) -> Sequence[str]:
         """The bounds that are not kept, in sentences; empty if all are."""
-        found = []
+        found = [] if self.largest_logit else ["every score of the reference is 0, so there is nothing to compare"]
         for size in self.sizes:
             worst = max(range(len(size.positions)), key=lambda at: size.positions[at].max_logit_difference)
             difference = size.positions[worst].max_logit_difference

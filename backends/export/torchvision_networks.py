@@ -165,7 +165,12 @@ def _random(name: str, seed: int) -> Any:
     arguments = {"init_weights": True, "aux_logits": False} if name in _WITH_AUXILIARY else {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return models.get_model(name, weights=None, **arguments)
+        network = models.get_model(name, weights=None, **arguments)
+        for weights in network.parameters():
+            # Transformers begin with a last layer of zeros: all scores would be 0, and every variant right.
+            if weights.ndim > 1 and not weights.any():
+                torch.nn.init.trunc_normal_(weights, std=0.02)
+    return network
 
 
 def _upright(file: Path) -> Image.Image:

@@ -176,6 +176,11 @@ class FakeEngine:
             raise VersionNotFoundError(model, text)
         return 1
 
+    def problem(self, model: str) -> str:
+        """None."""
+        self._find(model, None)
+        return ""
+
     def is_model_ready(self, model: str, version: int | None = None) -> bool:
         """Known and not loading."""
         self._find(model, version)

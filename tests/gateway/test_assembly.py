@@ -13,8 +13,8 @@ import pytest
 
 from gateway import assembly
 from gateway.app import Gateway
-from gateway.running import StartupError, Stop
 from gateway.http_server import PortInUseError, bind
+from gateway.running import StartupError, Stop
 from gateway.settings import Settings
 from models.errors import RepositoryError
 

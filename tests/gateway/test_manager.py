@@ -154,6 +154,7 @@ async def test_a_broken_model_is_told_and_the_others_are_served(root: Path) -> N
     add_model(root, "wrong", config=WRONG)
     async with managing(root) as it:
         assert len(it.problems) == 2
+        assert ("max_batch_sise" in it.service.problem("broken"), it.service.problem("m")) == (True, "")
         assert await it.answer() == (1, 7)
         assert not it.service.is_ready()
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from backends.export.kinds import Precision
-from backends.export.parity import NO_WISHES, Bounds, Deviation, ParityReport, Scores, Wishes, measure
+from backends.export.parity import NO_WISHES, Bounds, Compute, Deviation, ParityReport, Scores, Wishes, measure
 from tests.backends.export.builders import scores
 
 ROWS = np.arange(1, 13, dtype=np.float32).reshape(12, 1)
@@ -19,8 +19,7 @@ def network(rows: NDArray[np.generic]) -> Scores:
     return np.concatenate([rows, -rows], axis=1).astype(np.float32)
 
 
-def report(compute: "type[object] | object", bounds: Bounds) -> ParityReport:
-    assert callable(compute)
+def report(compute: Compute, bounds: Bounds) -> ParityReport:
     return ParityReport(
         model="m",
         version=2,
@@ -76,6 +75,12 @@ def test_numbers_that_are_none_miss_every_bound(bad: float) -> None:
     misses = report(overflowing, Bounds(max_logit_difference=1e30, min_top1_agreement=0)).misses()
 
     assert [miss.partition(":")[2].strip() for miss in misses] == ["a score differs by inf, expected at most 1e+30"] * 2
+
+
+def test_scores_of_zero_prove_nothing() -> None:
+    nothing = replace(report(network, STRICT), largest_logit=0.0)
+
+    assert nothing.misses() == ["every score of the reference is 0, so there is nothing to compare"]
 
 
 def test_a_deviation_is_of_single_scores_and_best_classes() -> None:
