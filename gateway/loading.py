@@ -27,7 +27,7 @@ from gateway.served import Served
 from gateway.settings import Settings
 from models.archives.requirements import with_requirements
 from models.ensembles import check_ensemble
-from models.errors import SeveralProblemsError
+from models.problems import as_one
 from models.spec import DeviceKind, ModelSpec
 from models.tensors import element_count
 
@@ -130,7 +130,7 @@ class Loader:
     def _connect(self, spec: ModelSpec, stack: AsyncExitStack) -> Ensemble:
         problems = check_ensemble(spec, self._catalogue.find_spec)
         if problems:
-            raise SeveralProblemsError(problems)
+            raise as_one(problems)
         timeout_ns = seconds_to_ns(self._site.settings.request_timeout_secs)
         ensemble = Ensemble(spec, self._catalogue.find, self._site.decoder, self._site.clock, timeout_ns)
         stack.push_async_callback(ensemble.aclose)

@@ -45,5 +45,6 @@ def configure(log_format: Literal["text", "json"], *, verbose: bool) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.DEBUG if verbose else logging.INFO)
-    for noisy in ("uvicorn", "httpx", "httpcore", "PIL"):  # what they say at INFO, this program says itself
+    # What they say at INFO, this program says itself; and those that speak to object stores show more than they should.
+    for noisy in ("uvicorn", "httpx", "httpcore", "PIL", "botocore", "aiobotocore", "s3fs", "gcsfs", "adlfs", "azure"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

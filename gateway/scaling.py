@@ -26,7 +26,7 @@ def create_scale_router(engine: Engine, control: GuardedControl | None) -> APIRo
         version: Annotated[str | None, Query(description="number or label; default the newest")] = None,
     ) -> Response:
         try:
-            verbs = permitted(control, dict(request.scope["headers"]))
+            verbs = permitted(control, request.scope["headers"])
             count = _parse_instances(instances)
             number = None if version is None else parse_version(engine, model, version)
             await verbs.scale(model, number, count)

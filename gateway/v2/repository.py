@@ -58,9 +58,7 @@ class RepositoryVerbs:
         repository, index, model, verb = target.groups()
         if index is not None:
             return await self._index(scope, receive) if scope["method"] == "POST" else _WRONG_METHOD
-        control = permitted(
-            self._control, dict(scope["headers"])
-        )  # first of all: who may not do it learns nothing more
+        control = permitted(self._control, scope["headers"])  # who may not do it learns nothing more
         if scope["method"] != "POST":
             return _WRONG_METHOD
         if repository is not None:

@@ -36,11 +36,14 @@ async def ask(
     host: str = "shoal:8000",
     **headers: str,
 ) -> Answer:
-    """One request to the whole server, without a client that would tidy it; decoded as uvicorn does."""
+    """One request to the whole server, without a client that would tidy it; decoded as uvicorn does.
+
+    Underscores at the end of headers' names are left away, so that a header can be sent twice.
+    """
     engine, guarded = FakeEngine(), GuardedControl(control, access)
     rest = create_rest_app(engine, ClassifySurface(engine, ClassifyLimits(), offload=asyncio.to_thread), "1", guarded)
     path, _, query = target.partition("?")
-    sent = [(name.encode(), value.encode()) for name, value in {"host": host, **headers}.items()]
+    sent = [(name.rstrip("_").encode(), value.encode()) for name, value in {"host": host, **headers}.items()]
     scope = {"type": "http", "method": method, "path": unquote(path), "query_string": query.encode(), "headers": sent}
     messages: list[dict[str, Any]] = []
 
@@ -174,6 +177,19 @@ async def test_the_servers_own_pages_are_let_in(path: str) -> None:
     reply = await ask(control, LOCAL, path, host="localhost:8000", origin="http://localhost:8000")
 
     assert (reply.status_code, len(control.calls)) == (200, 1)
+
+
+@pytest.mark.parametrize("path", VERBS)
+@pytest.mark.parametrize(
+    ("name", "value"), [("host", "localhost"), ("origin", "http://localhost"), ("authorization", "")]
+)
+async def test_a_header_that_decides_must_come_once(path: str, name: str, value: str) -> None:
+    control = FakeControl()
+
+    once = await ask(control, LOCAL, path, **{"host": "localhost", name: value})
+    twice = await ask(control, LOCAL, path, **{"host": "localhost", name: value, f"{name}_": value})
+
+    assert (once.status_code, twice.status_code, len(control.calls)) == (200, 403, 1)
 
 
 async def test_a_configured_token_is_needed_on_loopback_too() -> None:

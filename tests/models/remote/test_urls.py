@@ -1,5 +1,6 @@
 """Which addresses are remote, and what of them may be shown."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -67,6 +68,12 @@ def test_credentials_and_queries_are_never_shown() -> None:
     text = 'Cannot connect to "https://me:pass@host/a?sig=x&y=z" or s3://k:s@b/c?d'
 
     assert redact(text) == 'Cannot connect to "https://host/a" or s3://b/c'
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gcsfs") is not None, reason="gcsfs is installed")
+def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    with pytest.raises(RepositoryError, match=r"gs:// needs .* not installed; .* pip install 'shoal\[gcs\]'"):
+        Mirror("gs://bucket/models", tmp_path).sync()
 
 
 @pytest.mark.parametrize(
