@@ -11,7 +11,7 @@ from backends.errors import ExportError
 from backends.export.kinds import Format, Precision
 from backends.export.parity import NO_WISHES, Deviation, MissedError, ParityReport, Wishes, measure
 from backends.export.samples import Samples, random_rows, read_photos
-from backends.export.served import compared_sizes, opened
+from backends.export.served import compared_sizes, one_by_one, served
 from backends.export.staging import Staging, appearing
 from backends.export.texts import LABELS_FILE, config_text, parameter_text, side_text
 from models.spec import ExecutionSpec, ModelSpec
@@ -164,12 +164,14 @@ def _compared(request: ExportRequest, network: "TorchvisionClassifier", staging:
     _check_fits(request, network, spec)
     samples = _samples(request, network)
     reference = network.scores(samples.rows)
-    with opened(_on_this_machine(spec)) as compute:
-        measured = measure(compute, samples.rows, reference, compared_sizes(spec))
-        preprocessing = None
-        if samples.files:
-            found = np.concatenate([compute(row[None]) for row in samples.rows])
-            preprocessing = Deviation.of(found, network.scores_of_files(samples.files))
+    sizes, alone = served(
+        _on_this_machine(spec),
+        lambda compute: (
+            measure(compute, samples.rows, reference, compared_sizes(spec)),
+            one_by_one(compute, samples.rows) if samples.files else None,
+        ),
+    )
+    preprocessing = None if alone is None else Deviation.of(alone, network.scores_of_files(samples.files))
     return ParityReport(
         model=spec.name,
         version=spec.version,
@@ -179,7 +181,7 @@ def _compared(request: ExportRequest, network: "TorchvisionClassifier", staging:
         samples=samples.description,
         largest_logit=float(np.abs(reference).max()),
         bounds=request.wishes.bounds(request.precision, reference),
-        sizes=measured,
+        sizes=sizes,
         preprocessing=preprocessing,
         notes=_notes(request, staging),
     )

@@ -14,7 +14,7 @@ from backends.export.kinds import Precision
 from backends.export.onnx_tools import is_quantised, write_int8
 from backends.export.parity import NO_WISHES, MissedError, ParityReport, Scores, Wishes, measure
 from backends.export.samples import Samples, mirrored, read_photos
-from backends.export.served import compared_sizes, opened
+from backends.export.served import compared_sizes, one_by_one, served
 from backends.export.staging import appearing, copy_configuration, only_version, present_versions
 from models.preprocessing import Preprocessing
 from models.spec import ExecutionSpec, ModelSpec
@@ -73,7 +73,7 @@ def quantize(request: QuantizeRequest) -> QuantizeResult:
     with _alone(directory, _version(request, directory)) as spec:
         how = _checked(spec)
         photos = _split(read_photos(request.photos, how), how)
-        reference = _scores_one_by_one(spec, photos.held_out)
+        reference = served(_on_cpu(spec), lambda compute: one_by_one(compute, photos.held_out.rows))
         repository = request.repository or directory.parent
         number = _new_version(request, repository / directory.name)
         with appearing(repository, directory.name, number, like=directory, force=request.force) as staging:
@@ -140,16 +140,11 @@ def _split(photos: Samples, how: Preprocessing) -> _Photos:
     return _Photos(*halves)
 
 
-def _scores_one_by_one(spec: ModelSpec, samples: Samples) -> Scores:
-    with opened(_on_cpu(spec)) as compute:
-        return np.concatenate([compute(row[None]) for row in samples.rows])
-
-
 def _compared(
     request: QuantizeRequest, spec: ModelSpec, variant: ModelSpec, photos: _Photos, reference: Scores
 ) -> ParityReport:
-    with opened(_on_cpu(variant)) as compute:
-        sizes = measure(compute, photos.held_out.rows, reference, compared_sizes(variant))
+    rows, batch_sizes = photos.held_out.rows, compared_sizes(variant)
+    sizes = served(_on_cpu(variant), lambda compute: measure(compute, rows, reference, batch_sizes))
     return ParityReport(
         model=variant.name,
         version=variant.version,
