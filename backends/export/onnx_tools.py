@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnxruntime import quantization
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnxruntime.transformers.onnx_model import OnnxModel
 
 from backends.errors import ExportError
 from backends.failures import describe
@@ -23,7 +24,9 @@ _QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "QLinearConv", "Co
 def write_half(source: Path, target: Path) -> None:
     """Write a network with weights and computation in fp16; inputs and outputs stay as they are. Raises ExportError."""
     with _converting("fp16"):
-        onnx.save(convert_float_to_float16(onnx.load(str(source)), keep_io_types=True), str(target))
+        model = OnnxModel(convert_float_to_float16(onnx.load(str(source)), keep_io_types=True))
+        model.topological_sort()  # the converter appends its casts at the end, which is not valid ONNX
+        onnx.save(model.model, str(target))
 
 
 def is_quantised(file: Path) -> bool:

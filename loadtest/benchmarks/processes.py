@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -23,10 +24,19 @@ def server(arguments: Sequence[str]) -> Iterator[Server]:
         [sys.executable, "-m", *arguments], stderr=subprocess.PIPE, text=True
     )
     try:
-        yield Server(_port(process), process.pid)
+        port = _port(process)
+        drain = threading.Thread(target=_drain, args=(process,), daemon=True)  # a full pipe would stop the server
+        drain.start()
+        yield Server(port, process.pid)
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.wait(timeout=30)
+
+
+def _drain(process: "subprocess.Popen[str]") -> None:
+    if process.stderr is not None:
+        for _ in process.stderr:
+            pass
 
 
 def _port(process: "subprocess.Popen[str]") -> int:

@@ -147,7 +147,7 @@ BAD_FLAGS = {
     "--http-port=-1": "greater than or equal to 0",
     "--strict-readiness=perhaps": "should be a valid boolean",
     "--log-format=xml": "should be 'text' or 'json'",
-    "--model-control-mode=poll": "should be 'none'",
+    "--model-control-mode=push": "should be 'none', 'poll' or 'explicit'",
     "--request-timeout-secs=0": "greater than 0",
     "--no-such-flag": "No such option",
 }

@@ -100,7 +100,7 @@ def test_no_name_that_passes_leaves_the_repository(names: list[str]) -> None:
 
     listing = group(objects, MirrorLimits())
 
-    root = Path("/root/of/mirror")
+    root = Path("/top/of/mirror")
     for entry, members in listing.models.items():
         for member in members:
             place = Path(f"{root}/{member.name}")
