@@ -22,8 +22,7 @@ from gateway.classify import ClassifyLimits, ClassifySurface
 from gateway.control_access import ControlAccess, ControlAccessError, GuardedControl
 from gateway.decoding import Decoder, ThreadDecoder
 from gateway.http_server import PortInUseError, bind, raise_file_limit
-from gateway.loading import Loader
-from gateway.loading import Site as LoadingSite
+from gateway.loading import Loader, LoadingSite
 from gateway.manager import ControlRules, CreateLoader, ModelManager
 from gateway.polling import Poller
 from gateway.rate_limit import RateLimit, parse_resource_limit
@@ -86,7 +85,7 @@ async def serve(settings: Settings, on_ready: OnReady | None = None) -> None:
         gpu_monitor = GpuMonitor(clock)
         stack.callback(gpu_monitor.close)
         gateway = create_gateway(service, settings, codec_pool, GuardedControl(manager, access))
-        poller = Poller(manager, look, clock, every_s=settings.repository_poll_secs)
+        poller = Poller(manager, clock, every_s=settings.repository_poll_secs)
         parts = Parts(service, gateway, gpu_monitor, manager, poller)
         await run(settings, parts, listeners, stop, on_ready)
 

@@ -21,6 +21,7 @@ class VersionRecord:
         reason: Why it is not ready, or why it could not be reloaded.
         hosted: What answers, while the state is READY.
         spec: What the repository said when it was loaded last.
+        loading: What is being loaded.
         files: What it was loaded from.
         is_wanted: It should be served.
         is_idle: It was scaled to no instances.
@@ -31,9 +32,15 @@ class VersionRecord:
     reason: str = ""
     hosted: Hosted | None = None
     spec: ModelSpec | None = None
+    loading: ModelSpec | None = None
     files: Hashable = None
     is_wanted: bool = False
     is_idle: bool = False
+
+    @property
+    def serving(self) -> ModelSpec | None:
+        """What answers."""
+        return self.hosted.spec if self.hosted is not None else None
 
     def move(self, move: Move, reason: str = "") -> None:
         """Something happens to it. Raises IllegalMoveError."""
@@ -65,9 +72,11 @@ class ModelRecord:
         labels: Version numbers by label.
         is_wanted: It should be loaded: from the start, or because it was loaded on demand and not unloaded.
         is_asked: Somebody asked for it, not only for an ensemble that needs it.
+        is_read: What its repository says is known.
         problems: What is wrong with it as a whole, in sentences.
         tried: Fingerprint of the files that the last try to load it found.
         needs: The models that it is made of, if it is an ensemble.
+        parts: What these were when it was connected to them.
     """
 
     name: str
@@ -76,9 +85,11 @@ class ModelRecord:
     labels: Mapping[str, int] = field(default_factory=dict)
     is_wanted: bool = False
     is_asked: bool = False
+    is_read: bool = False
     problems: tuple[str, ...] = ()
     tried: Hashable = None
     needs: Sequence[str] = ()
+    parts: Sequence[ModelSpec | None] = ()
 
     def version(self, number: int) -> VersionRecord:
         """The record of a version, made if there is none."""
@@ -86,8 +97,17 @@ class ModelRecord:
 
     def newest(self) -> Hosted | None:
         """What answers requests without a version: the highest one that is ready."""
-        ready = [number for number, version in self.versions.items() if version.hosted is not None]
-        return self.versions[max(ready)].hosted if ready else None
+        best: VersionRecord | None = None
+        for version in self.versions.values():
+            if version.hosted is not None and (best is None or version.number > best.number):
+                best = version
+        return best.hosted if best is not None else None
+
+    @property
+    def specs(self) -> Sequence[ModelSpec]:
+        """What is loaded or being loaded of it."""
+        found = (version.loading or version.serving for version in self.versions.values())
+        return [spec for spec in found if spec is not None]
 
     @property
     def counts(self) -> bool:
@@ -204,6 +224,10 @@ class Catalogue:
     def records(self) -> Sequence[ModelRecord]:
         """All of them."""
         return list(self._records.values())
+
+    def forget(self, name: str) -> None:
+        """It is in no repository any more, and nothing of it is loaded."""
+        del self._records[name]
 
     def know(self, names: Iterable[str]) -> None:
         """These are in the repositories; others of which nothing was ever loaded are forgotten."""

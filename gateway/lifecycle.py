@@ -30,6 +30,7 @@ MOVES: Mapping[tuple[VersionState, Move], VersionState] = {
     (_READY, Move.LOAD_FAILED): _READY,
     (_READY, Move.UNLOAD): _UNLOADING,
     (_READY, Move.BROKE): _UNAVAILABLE,
+    (_UNAVAILABLE, Move.LOADED): _READY,  # the one before broke while it was loaded
     (_UNLOADING, Move.DRAINED): _UNAVAILABLE,
 }
 """The state after a move; what is not in here cannot happen."""

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NamedTuple
 
 from backends.cpu_budget import cpu_budget, divide, explain_division
+from backends.errors import LoadError
 from backends.placing import Machine
 from backends.pool import InstancePool
 from backends.ports import Placement
@@ -16,6 +18,7 @@ from batching.alarm import Alarm
 from batching.clock import MILLISECOND_NS, Clock, seconds_to_ns
 from batching.core.scheduler import Scheduler
 from batching.sharing import Seat
+from gateway.blocking import in_own_thread
 from gateway.catalogue import Catalogue
 from gateway.decoding import Decoder
 from gateway.ensemble import Ensemble
@@ -34,7 +37,7 @@ from models.tensors import element_count
 _log = logging.getLogger(__name__)
 
 
-class Site(NamedTuple):
+class LoadingSite(NamedTuple):
     """What all versions need in order to be loaded.
 
     Attributes:
@@ -68,10 +71,10 @@ class Loader:
 
     def __init__(
         self,
-        site: Site,
+        site: LoadingSite,
         catalogue: Catalogue,
         tasks: asyncio.TaskGroup,
-        on_defect: Callable[[ModelSpec, Exception], None],
+        on_defect: Callable[[Served], None],
     ) -> None:
         self._site = site
         self._catalogue = catalogue
@@ -79,22 +82,7 @@ class Loader:
         self._on_defect = on_defect
         self._running: set[asyncio.Task[None]] = set()
         self._loads: Counter[str] = Counter()  # by name
-        self._on_cpu: dict[str, ModelSpec] = {}  # the versions that the cores are divided among, by name
-
-    def expect(self, specs: Sequence[ModelSpec]) -> None:
-        """These versions are going to be loaded: divide the cores among them and those that are there."""
-        before = len(self._on_cpu)
-        for spec in specs:
-            # Versions on GPUs take no cores from the others.
-            if not spec.steps and not (self._site.visible_gpus and _wants_gpu(spec)):
-                self._on_cpu[_name(spec)] = spec
-        if len(self._on_cpu) > before:
-            budget = cpu_budget()
-            _log.info("cores: %s", explain_division(budget, divide(budget.cores, list(self._on_cpu))))
-
-    def forget(self, spec: ModelSpec) -> None:
-        """A version is not served any more: those that are loaded from now on may have its cores."""
-        self._on_cpu.pop(_name(spec), None)
+        self._division = ""  # of the cores, as it was told last
 
     def end_runners(self) -> None:
         """A runner that ends answers everything that it holds."""
@@ -107,13 +95,17 @@ class Loader:
         Raises:
             BackendError: It cannot be made ready.
             ModelsError: Its configuration or its files are wrong.
+            BatchingError: It did not answer its golden photographs.
+            OSError: What it requires cannot be installed.
         """
         started_ns = self._site.clock.now_ns()
         if self._site.settings.install_py_dep_per_model and spec.backend == "torchserve":
-            spec = await asyncio.to_thread(with_requirements, spec)
+            spec = await in_own_thread(partial(with_requirements, spec))
         async with AsyncExitStack() as stack:
             served = self._connect(spec, stack) if spec.steps else await self._serve(spec, stack)
             await check_golden(served, self._site.decoder)
+            if isinstance(served, Served) and served.failure is not None:
+                raise LoadError(f"{_where(spec)}: its policy failed: {served.failure}")
             hosted = Hosted(served, stack.pop_all())
         fields = {
             "model": spec.name,
@@ -179,16 +171,14 @@ class Loader:
     async def _run(self, served: Served) -> None:
         try:
             await served.run()
-        except Exception as error:  # noqa: BLE001 - its policy broke a law: the end of this version, not of the others
-            _log.exception("model '%s' version %d: its policy failed", served.spec.name, served.spec.version)
-            self._on_defect(served.spec, error)
+        except Exception:  # noqa: BLE001 - its policy broke a law: the end of this version, not of the others
+            _log.exception("%s: its policy failed", _where(served.spec))
+            self._on_defect(served)
 
     def _machine(self, spec: ModelSpec) -> Machine:
         settings, name = self._site.settings, _name(spec)
-        cores = cpu_budget().cores
-        if self._on_cpu:
-            cores = divide(cores, list(self._on_cpu)).get(name, cores)
         self._loads[name] += 1
+        cores = self._cores(spec)
         defaults = Placement(cores=cores, cache_dir=settings.cache_dir, trust_pickles=settings.trust_pickled_models)
         return Machine(
             gpus=self._site.visible_gpus,
@@ -196,6 +186,30 @@ class Loader:
             allow_cpu=settings.allow_cpu,
             incarnation=self._loads[name],
         )
+
+    def _cores(self, spec: ModelSpec) -> int:
+        """Its part of the cores, which are divided among all that computes on the CPU, or is about to."""
+        names = [_name(spec)]
+        for record in self._catalogue.records():
+            if record.is_wanted and not record.is_read:
+                names.append(record.name)  # its versions are not known yet
+            names += [_name(other) for other in record.specs if self._is_on_cpu(other)]
+        names = sorted(set(names))
+        budget = cpu_budget()
+        shares = divide(budget.cores, names)
+        division = explain_division(budget, shares)
+        if division != self._division:
+            self._division = division
+            _log.info("cores: %s", division)
+        return shares[_name(spec)]
+
+    def _is_on_cpu(self, spec: ModelSpec) -> bool:
+        """Versions on GPUs take no cores from the others, and ensembles need none."""
+        return not spec.steps and not (self._site.visible_gpus and _wants_gpu(spec))
+
+
+def _where(spec: ModelSpec) -> str:
+    return f"model '{spec.name}' version {spec.version}"
 
 
 def _wants_gpu(spec: ModelSpec) -> bool:

@@ -13,21 +13,20 @@ from gateway.control import IndexEntry
 from gateway.load_turns import LoadTurns
 from gateway.loading import Loader
 from gateway.model_loads import ModelLoads
+from gateway.served import Served
 from gateway.updating import Updater
 from models.errors import (
     ControlNotAllowedError,
     LoadFailedError,
     ModelNotFoundError,
-    ModelsError,
     RepositoryError,
     UnknownModelError,
     VersionNotFoundError,
 )
 from models.places import Place
-from models.spec import ModelSpec
 
 T = TypeVar("T")
-CreateLoader = Callable[[asyncio.TaskGroup, Callable[[ModelSpec, Exception], None]], Loader]
+CreateLoader = Callable[[asyncio.TaskGroup, Callable[[Served], None]], Loader]
 """Makes what loads versions, from the owner of tasks and what is told about versions that cannot go on."""
 
 _log = logging.getLogger(__name__)
@@ -117,11 +116,12 @@ class ModelManager:
 
     async def index(self) -> Sequence[IndexEntry]:
         """See `ModelControl`."""
-        try:
-            await self._loads.look_around()
-        except RepositoryError as error:
-            _log.warning("%s", error)
-        self._catalogue.know(self._loads.places)
+        if self._rules.mode == "explicit":  # in the others nobody but the server decides when it looks
+            try:
+                await self._loads.look_around()
+            except RepositoryError as error:
+                _log.warning("%s", error)
+            self._catalogue.know(self._loads.places)
         return list(self._catalogue.index())
 
     async def load(self, model: str, override: str | None = None) -> None:
@@ -141,6 +141,10 @@ class ModelManager:
             raise LoadFailedError(model, f"found {instances} instances, expected 0 to {_MAX_INSTANCES}")
         await self._outlive(self._scale(model, version, instances))
 
+    async def look_around(self) -> Mapping[str, Place]:
+        """Where models are now. Raises RepositoryError."""
+        return await self._loads.look_around()
+
     def tried(self) -> Mapping[str, object]:
         """By model, how its files looked when it was loaded last."""
         return {record.name: record.tried for record in self._catalogue.records()}
@@ -154,7 +158,6 @@ class ModelManager:
             if place is None:
                 await self._remove(name)
             else:
-                self._loads.places = {**self._loads.places, name: place}
                 self._catalogue.record(name).is_wanted = True
                 await self._loads.bring(name)
         except Exception:  # noqa: BLE001 - a defect of ours concerns one model, not the server
@@ -188,18 +191,24 @@ class ModelManager:
         record.is_wanted = record.is_asked = True
 
     async def _unload(self, model: str, *, dependents: bool) -> None:
-        if model not in {record.name for record in self._catalogue.records()}:
-            return
-        async with self._loads.turns[model]:
-            record = self._catalogue.record(model)
-            needed = record.needs
+        waiting, seen = [model], set()
+        while waiting:
+            name = waiting.pop()
+            record = next((record for record in self._catalogue.records() if record.name == name), None)
+            is_due = name == model or (record and not record.is_asked and not self._loads.users_of(name))
+            if record is None or name in seen or not is_due:
+                continue
+            seen.add(name)
+            if dependents:
+                waiting += record.needs
+            await self._take_out(record, "unloaded")
+
+    async def _take_out(self, record: ModelRecord, reason: str) -> None:
+        async with self._loads.turns[record.name]:
             record.is_wanted = record.is_asked = False
             record.problems, record.tried = (), None
-            await self._updater.unload(record, "unloaded")
-        if dependents:
-            for name in needed:
-                if not self._catalogue.record(name).is_asked and not self._loads.users_of(name):
-                    await self._unload(name, dependents=True)
+            await self._updater.unload(record, reason)
+        await self._loads.renew_users(record.name)
 
     async def _scale(self, model: str, number: int | None, instances: int) -> None:
         record = next((record for record in self._catalogue.records() if record.name == model), None)
@@ -214,10 +223,10 @@ class ModelManager:
             raise LoadFailedError(model, problem)
 
     async def _remove(self, name: str) -> None:
-        async with self._loads.turns[name]:
-            record = self._catalogue.record(name)
-            record.is_wanted = record.is_asked = False
-            await self._updater.unload(record, "it is in no repository any more")
+        await self._take_out(self._catalogue.record(name), "it is in no repository any more")
+        if name not in self._loads.places:
+            self._catalogue.forget(name)
+            self._loads.turns.pop(name, None)
 
     # Around
 
@@ -236,9 +245,12 @@ class ModelManager:
         if self._rules.mode != "explicit":
             raise ControlNotAllowedError
 
-    def _on_defect(self, spec: ModelSpec, error: Exception) -> None:
-        reason = f"its policy failed: {error}"
-        self._updater.broken(self._catalogue.record(spec.name), spec.version, reason)
+    def _on_defect(self, served: Served) -> None:
+        """A version cannot go on; it need not be the one that is in service now."""
+        record = self._catalogue.record(served.spec.name)
+        hosted = record.version(served.spec.version).hosted
+        if hosted is not None and hosted.served is served:
+            self._updater.broken(record, served.spec.version, f"its policy failed: {served.failure}")
 
     async def _outlive(self, work: Coroutine[Any, Any, None]) -> None:
         """Run to the end, even if whoever waits for it leaves: a half-done change helps nobody."""
@@ -259,11 +271,11 @@ class ModelManager:
         return task
 
 
-async def _outcome(work: Coroutine[Any, Any, None]) -> ModelsError | None:
+async def _outcome(work: Coroutine[Any, Any, None]) -> Exception | None:
     """A coroutine's error as a value: raised in a task, it would end the tasks beside it."""
     try:
         await work
-    except ModelsError as error:
+    except Exception as error:  # noqa: BLE001 - raised again by who waits
         return error
     return None
 

@@ -6,10 +6,12 @@ not loaded.
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from batching.clock import SECOND_NS, Clock, seconds_to_ns
+from gateway.blocking import in_own_thread
 from gateway.manager import ModelManager
 from models.errors import RepositoryError
 from models.places import Place
@@ -25,6 +27,7 @@ class _Look(NamedTuple):
 
 
 _NEVER = _Look(None, "never seen")
+_GONE = object()  # instead of a fingerprint
 
 
 class Poller:
@@ -32,7 +35,6 @@ class Poller:
 
     Args:
         manager: Has loaded what was there at the start.
-        look: Looks where models are; blocks; raises RepositoryError.
         clock: For the time that something has looked the same.
         every_s: Between two looks.
         settle_s: How long something must look the same before it is loaded.
@@ -41,14 +43,12 @@ class Poller:
     def __init__(
         self,
         manager: ModelManager,
-        look: Callable[[], Mapping[str, Place]],
         clock: Clock,
         *,
         every_s: float,
         settle_s: float = 1.0,
     ) -> None:
         self._manager = manager
-        self._look_at = look
         self._clock = clock
         self._every_s = every_s
         self._settle_ns = seconds_to_ns(settle_s)
@@ -63,7 +63,10 @@ class Poller:
         while True:
             soon_s = min(self._every_s, self._settle_ns / SECOND_NS)
             await asyncio.sleep(soon_s if self._changing else self._every_s)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # noqa: BLE001 - the next look may go better
+                _log.exception("the repositories could not be followed")
 
     def remember(self) -> None:
         """What is there now is known; what changes from here on is followed."""
@@ -72,12 +75,12 @@ class Poller:
     async def look(self) -> None:
         """Look once, and follow what has stopped changing."""
         try:
-            places = await asyncio.to_thread(self._look_at)
+            places = await self._manager.look_around()
         except RepositoryError as error:
             self._tell("", str(error))
             return
         self._told.pop("", None)
-        found = await asyncio.to_thread(_look_at_each, places)
+        found = await in_own_thread(partial(_look_at_each, places))
         for name in sorted({*self._done, *found}):
             self._judge(name, found.get(name), places.get(name))
 
@@ -87,10 +90,9 @@ class Poller:
             await asyncio.wait(list(self._following.values()))
 
     def _judge(self, name: str, now: _Look | None, place: Place | None) -> None:
-        task = self._following.get(name)
-        if task is not None and not task.done():
+        if name in self._following:
             return  # what has changed meanwhile is seen afterwards
-        if (now.fingerprint if now else None) == self._done.get(name):
+        if (now.fingerprint if now else _GONE) == self._done.get(name, _GONE):
             self._changing.pop(name, None)
             return
         now_ns = self._clock.now_ns()
@@ -109,7 +111,8 @@ class Poller:
             del self._done[name]
         else:
             self._done[name] = now.fingerprint
-        self._following[name] = self._manager.start_refreshing(name, place)
+        self._following[name] = task = self._manager.start_refreshing(name, place)
+        task.add_done_callback(lambda done: self._following.pop(name) if self._following.get(name) is done else None)
 
     def _tell(self, whom: str, text: str) -> None:
         if self._told.get(whom) != text:

@@ -58,6 +58,8 @@ class Served:
         self.spec = spec
         self.running = asyncio.Event()
         """Set as soon as it admits requests."""
+        self.failure: Exception | None = None
+        """Why it cannot go on: its policy broke a law."""
         self._decoder = decoder
         self._clock = clock
         self._default_timeout_ns = default_timeout_ns
@@ -80,7 +82,11 @@ class Served:
     async def run(self) -> None:
         """Serve until cancelled; see `Runner.run`."""
         self.running.set()
-        await self._runner.run()
+        try:
+            await self._runner.run()
+        except Exception as error:
+            self.failure = error
+            raise
 
     async def drain(self) -> None:
         """Admit nothing more, and wait until everything admitted has been answered."""
@@ -89,7 +95,7 @@ class Served:
     @property
     def is_available(self) -> bool:
         """Whether one of its instances works."""
-        return self._pool.is_available
+        return self.failure is None and self._pool.is_available
 
     async def infer(
         self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int = 0

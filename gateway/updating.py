@@ -4,8 +4,10 @@ import asyncio
 import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from backends.errors import BackendError, LoadError
+from backends.errors import BackendError
+from batching.core.errors import BatchingError
 from gateway.catalogue import ModelRecord, VersionRecord
 from gateway.control import VersionState
 from gateway.hosted import Hosted
@@ -17,6 +19,18 @@ from models.model_entry import ModelEntry
 from models.spec import ModelSpec
 
 _log = logging.getLogger(__name__)
+
+
+class Outcome(NamedTuple):
+    """What came of an update.
+
+    Attributes:
+        problems: In sentences; empty if all is as it should be.
+        has_changed: Something else is served than before.
+    """
+
+    problems: Sequence[str]
+    has_changed: bool
 
 
 class Updater:
@@ -34,7 +48,7 @@ class Updater:
         self._tasks = tasks
         self._retiring: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    async def update(self, record: ModelRecord, entry: ModelEntry, *, afresh: bool = False) -> Sequence[str]:
+    async def update(self, record: ModelRecord, entry: ModelEntry, *, afresh: bool = False) -> Outcome:
         """Serve what the entry says; what cannot be loaded stays as it was.
 
         Args:
@@ -42,21 +56,18 @@ class Updater:
             entry: What its repository says.
             afresh: Load versions again that have not changed.
 
-        Returns:
-            Problems, in sentences; empty if all is as it should be.
         """
         await self._drained(record)
         self._note(record, entry)
         changed = [spec for spec in entry.versions if afresh or _has_changed(record.version(spec.version), spec, entry)]
-        self._loader.expect(changed)
         for spec in changed:
-            record.version(spec.version).move(Move.LOAD)
+            self._begin(record, spec)
         async with asyncio.TaskGroup() as group:
             loads = [group.create_task(self._load(record, spec, entry.files.get(spec.version))) for spec in changed]
-        problems = [*map(str, entry.problems), *(problem for load in loads if (problem := load.result()))]
-        if not problems:
-            self._drop_others(record, {spec.version for spec in entry.versions})
-        return problems
+        failures = [problem for load in loads if (problem := load.result())]
+        problems = [*map(str, entry.problems), *failures]
+        dropped = 0 if problems else self._drop_others(record, {spec.version for spec in entry.versions})
+        return Outcome(problems, has_changed=len(changed) > len(failures) or dropped > 0)
 
     async def unload(self, record: ModelRecord, reason: str) -> None:
         """Take all versions out of service; returns when they are drained and closed."""
@@ -86,8 +97,9 @@ class Updater:
             return ""
         await self._drained(record)
         group = replace(spec.instance_groups[0], count=instances, is_default_count=False)
-        version.move(Move.LOAD)
-        return await self._load(record, replace(spec, instance_groups=(group,)), version.files, declared=spec)
+        scaled = replace(spec, instance_groups=(group,))
+        self._begin(record, scaled)
+        return await self._load(record, scaled, version.files, declared=spec)
 
     async def drain(self) -> None:
         """Wait for the versions that were replaced or unloaded."""
@@ -97,8 +109,7 @@ class Updater:
     def broken(self, record: ModelRecord, number: int, reason: str) -> None:
         """A version cannot go on: take it out of service."""
         version = record.version(number)
-        if (hosted := version.hosted) is not None:
-            version.take_out(Move.BROKE, reason)
+        if (hosted := version.take_out(Move.BROKE, reason)) is not None:
             self._end(record.name, version, hosted)
 
     async def _drained(self, record: ModelRecord) -> None:
@@ -124,20 +135,25 @@ class Updater:
             version.is_wanted = True
             version.move(Move.LOAD_FAILED, "; ".join(record.problems))
 
+    def _begin(self, record: ModelRecord, spec: ModelSpec) -> None:
+        version = record.version(spec.version)
+        version.move(Move.LOAD)
+        version.loading, version.is_wanted, version.is_idle = spec, True, False
+
     async def _load(
         self, record: ModelRecord, spec: ModelSpec, files: Hashable, *, declared: ModelSpec | None = None
     ) -> str:
         """Load a version and let it take over. Returns the problem, or nothing."""
         version = record.version(spec.version)
-        version.is_wanted = True
         try:
             if (before := self._retiring.get((record.name, spec.version))) is not None:
                 await asyncio.wait((before,))  # at most two of a version exist at once
             async with self._turns.turn():
                 hosted = await self._loader.load(spec)
-        except (BackendError, ModelsError) as error:
-            _log.error("%s", error)
-            return self._failed(record, version, str(error))
+        except (BackendError, ModelsError, BatchingError, OSError) as error:
+            reason = _sentence(spec, error)
+            _log.error("%s", reason)
+            return self._failed(record, version, reason)
         except asyncio.CancelledError:
             self._failed(record, version, "its loading was given up")
             raise
@@ -146,6 +162,8 @@ class Updater:
             return self._failed(
                 record, version, f"model '{record.name}' version {spec.version}: internal error, see the log"
             )
+        finally:
+            version.loading = None
         old = version.put_in(hosted, declared or spec, files)
         if old is not None:
             self._end(record.name, version, old)
@@ -158,31 +176,31 @@ class Updater:
             version.move(Move.LOAD_FAILED, reason)
         return reason
 
-    def _drop_others(self, record: ModelRecord, wanted: set[int]) -> None:
-        """Versions that are not to be served any more go once those that replace them are ready."""
+    def _drop_others(self, record: ModelRecord, wanted: set[int]) -> int:
+        """Versions that are not to be served any more go once those that replace them are ready. Says how many."""
+        dropped = 0
         for number, version in list(record.versions.items()):
             if number in wanted:
                 continue
             version.is_wanted = version.is_idle = False
             if version.hosted is not None:
                 self._retire(record.name, version, "unloaded")
+                dropped += 1
             else:
                 version.reason = "unloaded"
+        return dropped
 
     def _retire(self, model: str, version: VersionRecord, reason: str) -> "asyncio.Task[None]":
-        hosted = version.take_out(Move.UNLOAD)
-        if hosted is None:
-            raise LoadError(f"model '{model}' version {version.number} is not loaded")
-        self._loader.forget(hosted.spec)
-        return self._end(model, version, hosted, reason)
+        return self._end(model, version, version.take_out(Move.UNLOAD), reason)
 
-    def _end(self, model: str, version: VersionRecord, hosted: Hosted, reason: str = "") -> "asyncio.Task[None]":
+    def _end(self, model: str, version: VersionRecord, hosted: Hosted | None, reason: str = "") -> "asyncio.Task[None]":
         """Drain and close what nobody finds any more; with a reason, the version itself is gone then."""
         key = model, version.number
 
         async def retire() -> None:
             try:
-                await hosted.retire()
+                if hosted is not None:
+                    await hosted.retire()
             except Exception:  # noqa: BLE001 - likewise
                 _log.exception("model '%s' version %d could not be closed", model, version.number)
             finally:
@@ -194,6 +212,13 @@ class Updater:
         self._retiring[key] = task
         task.add_done_callback(lambda done: self._retiring.pop(key) if self._retiring.get(key) is done else None)
         return task
+
+
+def _sentence(spec: ModelSpec, error: Exception) -> str:
+    text = (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
+    return (
+        text if isinstance(error, BackendError | ModelsError) else f"model '{spec.name}' version {spec.version}: {text}"
+    )
 
 
 def _has_changed(version: VersionRecord, spec: ModelSpec, entry: ModelEntry) -> bool:

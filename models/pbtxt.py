@@ -69,6 +69,9 @@ def parse(text: str, source: str) -> ConfigText:
     message = ModelConfig()
     try:
         text_format.Parse(text, message, allow_unknown_field=bool(unknown))
+    except RecursionError as error:
+        found, expected = "blocks within blocks within blocks", "the few levels that a configuration has"
+        raise ConfigSyntaxError(source=source, field=TOP_LEVEL, found=found, expected=expected) from error
     except text_format.ParseError as error:
         occurrence = _occurrence(error, index)
         is_told = occurrence is not None and occurrence.is_unknown

@@ -6,6 +6,7 @@ The client's leaving is watched for only while a call takes long.
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -32,7 +33,7 @@ from gateway.v2.repository import PREFIX, RepositoryVerbs
 from gateway.v2.request import Decoded, decode_json, decode_raw, with_request_id
 from gateway.v2.response import is_slow_to_render, render
 from gateway.versions import parse_version
-from models.errors import InvalidRequestError
+from models.errors import InvalidRequestError, ModelUnavailableError
 from models.inference import InferResponse
 from models.spec import ModelSpec
 
@@ -166,7 +167,8 @@ class V2Surface:
     def _render(self, spec: ModelSpec, decoded: Decoded, response: InferResponse) -> Reply | Callable[[], Reply]:
         """The reply, or what renders it in a thread if that takes long."""
         if spec.version != response.version:  # the default version has changed since the spec was fetched
-            spec = self._engine.model(response.model, response.version)
+            with suppress(ModelUnavailableError):  # and the one that answered may be gone by now
+                spec = self._engine.model(response.model, response.version)
         if is_slow_to_render(decoded, response, self._limits.inline_elements):
             return partial(render, decoded, response, spec)
         return render(decoded, response, spec)

@@ -13,8 +13,9 @@ import numpy as np
 from backends.workers import WorkerHouse
 from batching.alarm import create_alarm
 from batching.clock import MonotonicClock
+from gateway.answering import Answering
 from gateway.catalogue import Catalogue
-from gateway.loading import Loader, Site
+from gateway.loading import Loader, LoadingSite
 from gateway.manager import ControlRules, ModelManager
 from gateway.polling import Poller
 from gateway.service import InferenceService
@@ -29,6 +30,7 @@ max_batch_size: 4
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] } ]
 """
+PATIENCE_S = 20
 BROKEN = 'backend: "fake" max_batch_sise: 4'
 
 
@@ -36,6 +38,7 @@ class Managed(NamedTuple):
     """What a test drives, and what it asks."""
 
     manager: ModelManager
+    catalogue: Catalogue
     service: InferenceService
     poller: Poller
     problems: list[str]
@@ -54,6 +57,19 @@ class Managed(NamedTuple):
         """Of one version, out of the index."""
         (found,) = [entry.reason for entry in await self.manager.index() if entry[:2] == (model, version)]
         return found
+
+    async def until_ready(self, model: str = "m") -> None:
+        """Let the loop run until the model answers."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not self._is_ready(model):  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0)
+
+    def _is_ready(self, model: str) -> bool:
+        return model in self.service.model_names() and self.service.is_model_ready(model)
+
+    def answering(self, model: str = "m") -> Answering:
+        """What answers now."""
+        return self.catalogue.find(model, None).served
 
     async def follow(self) -> None:
         """Two looks, which is what a change needs, and its consequences."""
@@ -87,13 +103,15 @@ async def managing(root: Path, mode: Any = "explicit", load: tuple[str, ...] = (
     settings = Settings(cache_dir=root / ".cache")
     catalogue, look = Catalogue(), Repository([root]).places
     async with WorkerHouse(clock) as workers:
-        site = Site(settings, {}, workers, None, ByteDecoder(), clock, lambda ring: create_alarm(loop, clock, ring))
+        site = LoadingSite(
+            settings, {}, workers, None, ByteDecoder(), clock, lambda ring: create_alarm(loop, clock, ring)
+        )
         rules = ControlRules(mode=mode, load_model=load)
         async with ModelManager(catalogue, look, rules, partial(Loader, site, catalogue)) as manager:
             await manager.survey()
             service = InferenceService(catalogue)
-            poller = Poller(manager, look, clock, every_s=1, settle_s=0)
+            poller = Poller(manager, clock, every_s=1, settle_s=0)
             problems = list(await manager.start())
             service.note_started()
             poller.remember()
-            yield Managed(manager, service, poller, problems)
+            yield Managed(manager, catalogue, service, poller, problems)

@@ -15,7 +15,7 @@ from models.errors import (
     VersionNotFoundError,
     VersionNotReadyError,
 )
-from tests.gateway.managing import BROKEN, CONFIG, Managed, add_model, managing
+from tests.gateway.managing import BROKEN, CONFIG, Managed, add_model, managing, write
 
 SLOW = CONFIG + 'parameters { key: "service_base_us" value: { string_value: "50000" } }\n'
 WRONG = CONFIG + 'parameters { key: "service_row_us" value: { string_value: "x" } }\n'
@@ -279,7 +279,118 @@ async def test_a_load_goes_on_when_its_caller_leaves(root: Path) -> None:
         leaving = asyncio.create_task(it.manager.load("m"))
         await asyncio.sleep(0)
         leaving.cancel()
-        await it.manager.load("m")
+        await asyncio.wait((leaving,))
+        await it.until_ready("m")
 
         assert leaving.cancelled()
         assert await it.answer() == (1, 7)
+
+
+ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 4
+input [ { name: "in" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "out" data_type: TYPE_FP32 dims: [ 1 ] } ]
+ensemble_scheduling { step [ { model_name: "%s" model_version: -1
+  input_map { key: "%s" value: "in" } output_map { key: "%s" value: "out" } } ] }
+"""
+
+
+def add_ensemble(root: Path, name: str, model: str = "m", tensors: tuple[str, str] = ("x", "y")) -> None:
+    add_model(root, name, config=ENSEMBLE % (model, *tensors))
+
+
+async def test_an_ensemble_brings_its_models_and_takes_them_along_if_asked(root: Path) -> None:
+    add_ensemble(root, "e")
+    async with managing(root, load=()) as it:
+        await it.manager.load("e")
+        loaded = await it.states()
+        await it.manager.unload("e", dependents=True)
+
+        assert loaded == [("e", 1, "READY"), ("m", 1, "READY")]
+        assert await it.states() == [("e", 1, "UNAVAILABLE"), ("m", 1, "UNAVAILABLE")]
+
+
+async def test_a_model_that_somebody_asked_for_stays_when_its_ensemble_goes(root: Path) -> None:
+    add_ensemble(root, "e")
+    async with managing(root) as it:
+        await it.manager.unload("e", dependents=True)
+
+        assert await it.answer() == (1, 7)
+
+
+async def test_ensembles_of_each_other_are_refused_and_can_be_unloaded(root: Path) -> None:
+    add_ensemble(root, "a", "b", ("in", "out"))
+    add_ensemble(root, "b", "a", ("in", "out"))
+    async with managing(root, load=()) as it:
+        with pytest.raises(LoadFailedError):
+            await it.manager.load("a")
+        await it.manager.unload("a", dependents=True)
+        await it.manager.load("m")
+
+        assert await it.answer() == (1, 7)
+
+
+async def test_an_ensemble_follows_its_models_out_of_service_and_back(root: Path) -> None:
+    add_ensemble(root, "e")
+    async with managing(root) as it:
+        await it.manager.unload("m")
+        without = (await it.states())[0], it.service.problem("e")
+        await it.manager.load("m")
+
+        assert without[0] == ("e", 1, "UNAVAILABLE")
+        assert "'m'" in without[1]
+        assert (await it.states())[0] == ("e", 1, "READY")
+
+
+async def test_a_model_that_changes_under_its_ensemble_takes_it_out_until_it_fits_again(root: Path) -> None:
+    add_ensemble(root, "e")
+    async with managing(root) as it:
+        add_model(root, config=CONFIG.replace("dims: [ 1 ]", "dims: [ 2 ]"))
+        await it.manager.load("m")
+        unfit = (await it.states())[0]
+        add_model(root)
+        await it.manager.load("m")
+
+        assert unfit == ("e", 1, "UNAVAILABLE")
+        assert (await it.states())[0] == ("e", 1, "READY")
+
+
+async def test_an_ensemble_whose_models_did_not_change_is_not_touched(root: Path) -> None:
+    add_ensemble(root, "e")
+    async with managing(root) as it:
+        before = it.answering("e")
+        await it.manager.load("m")
+        add_model(root, "m", 1, side="[batching]\nmax_queue_requests = 7\n")
+        await it.manager.load("e")
+
+        assert it.answering("e") is before
+
+
+async def test_a_member_that_was_mended_is_loaded_with_its_ensemble(root: Path) -> None:
+    add_model(root, config=BROKEN)
+    add_ensemble(root, "e")
+    async with managing(root) as it:
+        before = (await it.states())[0]
+        add_model(root)
+        await it.manager.load("e")
+
+        assert before == ("e", 1, "UNAVAILABLE")
+        assert (await it.states())[0] == ("e", 1, "READY")
+
+
+async def test_a_place_that_fails_in_an_unknown_way_is_the_problem_of_its_model_alone(root: Path) -> None:
+    write(add_model(root, "deep") / "config.pbtxt", "optimization { " * 3000)
+    async with managing(root) as it:
+        assert "blocks within blocks" in it.service.problem("deep")
+        assert await it.answer() == (1, 7)
+
+
+async def test_who_asks_while_somebody_looks_gets_what_is_there_after_asking(root: Path) -> None:
+    async with managing(root, load=()) as it:
+        looking = [asyncio.create_task(it.manager.index()) for _ in range(4)]
+        await asyncio.sleep(0)
+        add_model(root, "late")
+        found = await asyncio.gather(*looking, it.manager.index())
+
+        assert [entry.model for entry in found[-1]] == ["late", "m"]
