@@ -25,7 +25,7 @@ from backends.errors import (
 from backends.failures import describe
 from backends.gather import Allocate, dense, gather, padded_rows, rows_of, scatter
 from backends.memory_cap import MemoryCap
-from backends.non_finite import Rows, computed_again, non_finite_rows
+from backends.non_finite import NO_ROWS, Rows, computed_again, non_finite_rows
 from backends.ports import Executor, StagingExecutor
 from backends.request_answers import are_split, split_answers
 from batching.clock import Clock
@@ -212,7 +212,7 @@ class BatchRunner:
             progress.successes += 1
             return self._answers(outputs, rows, progress)
         results: Sequence[Outcome] = self._cut(outputs, rows, executed_rows)
-        bad = non_finite_rows(outputs, sum(rows), has_batch_dimension=self._spec.has_batch_dimension)
+        bad = self._bad_rows(outputs, sum(rows))
         if bad.size:
             results = self._treat(inputs, outputs, rows, executed_rows, bad)
             progress.computed_ns = self._clock.now_ns()
@@ -227,11 +227,16 @@ class BatchRunner:
             if isinstance(answer, ExecutionError):
                 progress.has_errors = True
                 continue
-            bad = non_finite_rows(answer, count, has_batch_dimension=self._spec.has_batch_dimension)
+            bad = self._bad_rows(answer, count)
             if bad.size and self._spec.execution.non_finite is NonFinite.FAIL:
                 (answers[index],) = _failed([answer], [count], bad)
             progress.non_finite_rows += bad.size
         return answers
+
+    def _bad_rows(self, outputs: Tensors, rows: int) -> Rows:
+        if self._spec.execution.non_finite is NonFinite.OFF:
+            return NO_ROWS
+        return non_finite_rows(outputs, rows, has_batch_dimension=self._spec.has_batch_dimension)
 
     def _computed(self, compute: Callable[[], Tensors]) -> Tensors:
         try:

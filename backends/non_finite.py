@@ -17,7 +17,9 @@ from models.inference import Array, Tensors
 Rows = NDArray[np.intp]
 """Indices of rows of a batch, ascending."""
 
-_NO_ROWS: Rows = np.empty(0, np.intp)
+NO_ROWS: Rows = np.empty(0, np.intp)
+"""All is well, or nobody has looked."""
+
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)  # numpy does not count it among its floating types
 
 
@@ -29,7 +31,7 @@ def non_finite_rows(outputs: Tensors, rows: int, *, has_batch_dimension: bool = 
         rows: Rows that belong to requests; what follows is padding and not looked at.
         has_batch_dimension: Otherwise the outputs as a whole are row 0.
     """
-    bad = _NO_ROWS
+    bad = NO_ROWS
     for array in outputs.values():
         if array.dtype.kind != "f" and array.dtype != _BFLOAT16:
             continue

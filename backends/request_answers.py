@@ -6,7 +6,7 @@ makes of it is still a mapping of arrays, which crosses to another process like 
 tensors of each request, and a table that says whose they are. `split_answers` takes it apart again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import orjson
@@ -60,16 +60,11 @@ def split_answers(outputs: Tensors, rows: Sequence[int]) -> list[Answer]:
     Raises:
         WrongRowsError: The answers are not for so many rows.
     """
-    pieces = list(_pieces(outputs))
+    pieces = _pieces(outputs)
     found_rows = sum(count for count, _ in pieces)
     if found_rows != sum(rows):
         raise WrongRowsError(output="", expected_rows=sum(rows), found_rows=found_rows)
-    answers: list[Answer] = []
-    start = 0
-    for count in rows:
-        answers.append(_within(pieces, start, start + count))
-        start += count
-    return answers
+    return [_joined(parts) for parts in _dealt(pieces, rows)]
 
 
 def _layout(answer: Tensors) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -98,32 +93,57 @@ def _hidden(index: int, name: str) -> str:
     return f"\x00{index}:{name}"
 
 
-def _pieces(outputs: Tensors) -> Iterator[tuple[int, Answer]]:
-    for index, element in enumerate(outputs[_TABLE].tolist()):
-        count, failure = orjson.loads(element)
-        if failure is None:
-            prefix = _hidden(index, "")
-            yield count, {name[len(prefix) :]: array for name, array in outputs.items() if name.startswith(prefix)}
-        else:
-            error = Failure(**failure).error()
-            yield count, error if isinstance(error, ExecutionError) else ExecutionError(str(error))
+def _pieces(outputs: Tensors) -> list[tuple[int, Answer]]:
+    """Each answer with its number of rows."""
+    table = outputs[_TABLE].tolist()
+    tensors: list[dict[str, Array]] = [{} for _ in table]
+    for hidden, array in outputs.items():
+        if hidden != _TABLE:
+            index, _, name = hidden[1:].partition(":")
+            tensors[int(index)][name] = array
+    return [_piece(element, own) for element, own in zip(table, tensors, strict=True)]
 
 
-def _within(pieces: Sequence[tuple[int, Answer]], start: int, end: int) -> Answer:
-    """The rows from `start` up to `end`: nearly always those of one piece."""
-    parts: list[Tensors] = []
-    first = 0
-    for count, answer in pieces:
-        last = first + count
-        if first < end and start < last:
-            if isinstance(answer, ExecutionError):
-                return answer
-            if start <= first and last <= end:
-                parts.append(answer)
-            else:
-                cut = slice(max(start - first, 0), end - first)
-                parts.append({name: array[cut] for name, array in answer.items()})
-        first = last
-    if len(parts) == 1:
-        return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _piece(element: bytes, tensors: Tensors) -> tuple[int, Answer]:
+    count, failure = orjson.loads(element)
+    if failure is None:
+        return count, tensors
+    error = Failure(**failure).error()
+    return count, error if isinstance(error, ExecutionError) else ExecutionError(str(error))
+
+
+def _dealt(pieces: Iterable[tuple[int, Answer]], rows: Sequence[int]) -> Iterator[list[Answer]]:
+    """For each payload the parts of answers that make up its rows: nearly always one whole answer. There are enough."""
+    remaining = iter(pieces)
+    left, answer = next(remaining)
+    for count in rows:
+        parts: list[Answer] = []
+        missing = count
+        while missing:
+            if not left:
+                left, answer = next(remaining)
+            taken = min(left, missing)
+            part, answer = _cut(answer, taken) if taken < left else (answer, answer)
+            parts.append(part)
+            left, missing = left - taken, missing - taken
+        yield parts
+
+
+def _cut(answer: Answer, rows: int) -> tuple[Answer, Answer]:
+    """The first rows and the others."""
+    if isinstance(answer, ExecutionError):
+        return answer, answer
+    head, rest = slice(rows), slice(rows, None)
+    return {name: array[head] for name, array in answer.items()}, {name: array[rest] for name, array in answer.items()}
+
+
+def _joined(parts: Sequence[Answer]) -> Answer:
+    """One answer, or the first error."""
+    tensors: list[Tensors] = []
+    for part in parts:
+        if isinstance(part, ExecutionError):
+            return part
+        tensors.append(part)
+    if len(tensors) == 1:
+        return tensors[0]
+    return {name: np.concatenate([part[name] for part in tensors]) for name in tensors[0]}

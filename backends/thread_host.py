@@ -16,7 +16,6 @@ from typing import TypeVar
 from backends.batch_run import BatchRun, BatchRunner
 from backends.errors import (
     BackendError,
-    DeviceFaultError,
     ExecutionError,
     InstanceClosedError,
     LoadError,
@@ -154,7 +153,7 @@ class ThreadInstance:
                 models without batch dimension exactly one payload of arrays as declared. Not modified.
 
         Raises:
-            ExecutionError: The whole batch failed; the instance goes on with the next.
+            ExecutionError: The whole batch failed for one reason; the instance goes on with the next.
             InstanceClosedError: The instance is not started, or closed before the batch's turn.
         """
         if self._closed or self._loop is None:
@@ -163,11 +162,10 @@ class ThreadInstance:
         self._jobs.put(job)
         answer = await job.reply
         if isinstance(answer, BatchRun):
-            if answer.errors < len(answer.results):
+            error = _of_all(answer)
+            if error is None:
                 return answer
-            # All failed. An error that tells of the device is the one that somebody must hear of.
-            errors = [result for result in answer.results if isinstance(result, ExecutionError)]
-            answer = next((error for error in errors if isinstance(error, DeviceFaultError)), errors[0])
+            answer = error
         try:
             raise answer
         finally:
@@ -275,6 +273,14 @@ class ThreadInstance:
             executor.close()
         except BaseException:
             logger.exception("instance '%s': the executor could not be closed", self._name)
+
+
+def _of_all(run: BatchRun) -> ExecutionError | None:
+    """The error of a batch that failed as a whole. Errors of its requests are their own: they may tell what was sent."""
+    first = run.results[0]
+    if isinstance(first, ExecutionError) and all(result is first for result in run.results):
+        return first
+    return None
 
 
 def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: object) -> None:

@@ -263,7 +263,8 @@ class Runner(Generic[Payload, Result]):
         padding_rows = 0
         try:
             outcome = await self._instances[batch.instance].execute(self._payloads(batch, entries))
-            times = outcome.times
+            # A batch without an answer has failed: nothing is learnt of how long it took.
+            times = None if all(isinstance(result, Exception) for result in outcome.results) else outcome.times
             padding_rows = outcome.executed_rows - batch.rows
             self._hand_out(batch, entries, outcome)
         except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the members of its batch

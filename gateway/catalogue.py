@@ -10,6 +10,9 @@ from gateway.lifecycle import Move, next_state
 from models.errors import ModelNotFoundError, NoVersionError, VersionNotFoundError, VersionNotReadyError
 from models.spec import ModelSpec
 
+IDLE = "scaled to 0 instances"
+"""The reason of a version without instances."""
+
 
 @dataclass(slots=True)
 class VersionRecord:
@@ -105,9 +108,9 @@ class ModelRecord:
 
     @property
     def specs(self) -> Sequence[ModelSpec]:
-        """What is loaded or being loaded of it."""
-        found = (version.loading or version.serving for version in self.versions.values())
-        return [spec for spec in found if spec is not None]
+        """What is loaded or being loaded of it, but for what goes when its successor is ready."""
+        found = (version.loading or (version.is_wanted and version.serving) for version in self.versions.values())
+        return [spec for spec in found if spec]
 
     @property
     def counts(self) -> bool:
@@ -118,9 +121,9 @@ class ModelRecord:
 
     @property
     def is_well(self) -> bool:
-        """Whether every version that should be served answers, and one at least."""
-        wanted = [version for version in self.versions.values() if version.is_wanted or version.hosted]
-        return bool(wanted) and all(version.hosted and version.hosted.served.is_available for version in wanted)
+        """Whether what answers requests without a version works: a newer version that failed leaves it as it is."""
+        newest = self.newest()
+        return newest is not None and newest.served.is_available
 
 
 class Catalogue:
@@ -162,6 +165,22 @@ class Catalogue:
             found = record.versions.get(version)
             hosted = found.hosted if found is not None else None
         return hosted.spec if hosted is not None else None
+
+    def scalable(self, model: str, version: int | None) -> VersionRecord:
+        """A version that is served, or was scaled to no instances; without a number the newest.
+
+        Raises:
+            ModelUnavailableError: There is none.
+        """
+        versions = self._known(model).versions
+        if version is not None and version not in versions:
+            raise VersionNotFoundError(model, version)
+        here = [number for number, record in versions.items() if record.hosted is not None or record.is_idle]
+        if version is not None and version not in here:
+            raise VersionNotReadyError(model, version)
+        if not here:
+            raise NoVersionError(model)
+        return versions[max(here) if version is None else version]
 
     def number_of(self, model: str, text: str) -> int:
         """The version that a number or a label means. Raises ModelNotFoundError and VersionNotFoundError."""
@@ -215,6 +234,29 @@ class Catalogue:
         """Whether every model that the server's readiness depends on answers."""
         return all(record.is_well for record in self._records.values() if record.counts)
 
+    def pending(self, model: str | None = None) -> str:
+        """A sentence on what would classify images and does not answer just now; empty if there is nothing.
+
+        Args:
+            model: Only this one.
+        """
+        for record in self._records.values():
+            if not record.is_wanted or (model is not None and record.name != model) or record.newest() is not None:
+                continue
+            if not record.is_read:
+                return f"model '{record.name}' is loading"
+            for version in record.versions.values():
+                spec = version.loading or version.spec
+                if spec is not None and spec.preprocessing is not None:
+                    what = "is loading" if version.loading else version.reason
+                    return f"model '{record.name}' version {version.number}: {what}"
+        return ""
+
+    def is_unread(self, name: str) -> bool:
+        """Whether it is wanted, and what its repository says of it is not known yet."""
+        record = self._records.get(name)
+        return record is not None and record.is_wanted and not record.is_read
+
     # For the manager
 
     def record(self, name: str) -> ModelRecord:
@@ -248,6 +290,7 @@ class Catalogue:
 def _refuse_idle(model: str, versions: Iterable[VersionRecord]) -> None:
     for version in versions:
         if version.is_idle:
+            why = "" if version.reason in {"", IDLE} else f": {version.reason}"
             raise NoInstanceError(
-                f"model '{model}' version {version.number} has no instances: it was scaled to 0; scale it up again"
+                f"model '{model}' version {version.number} has no instances: it was scaled to 0; scale it up again{why}"
             )

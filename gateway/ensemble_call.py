@@ -14,7 +14,6 @@ from gateway.validation import validate
 from models.ensembles import Plan
 from models.errors import ModelsError
 from models.inference import Array, Tensors, Timing
-from models.request_rows import attach
 from models.spec import ModelSpec
 from models.tensors import TensorSpec
 
@@ -119,8 +118,6 @@ class EnsembleCall:
         try:
             inputs = self._fitted(inputs, answering.spec.inputs, answering.spec)
             rows = validate(answering.spec, inputs, ())
-            if answering.spec.wants_requests:
-                inputs = attach(inputs, rows)
             outputs, timing = await answering.infer(inputs, rows, self._remaining_ns(), self._priority)
             self._timings.append(timing)
             for name, tensor in step.outputs.items():

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import NamedTuple
@@ -30,6 +30,7 @@ from gateway.served import Served
 from gateway.settings import Settings
 from models.archives.requirements import with_requirements
 from models.ensembles import check_ensemble
+from models.errors import ModelsError, RepositoryError
 from models.problems import as_one
 from models.spec import DeviceKind, ModelSpec
 from models.tensors import element_count
@@ -84,6 +85,16 @@ class Loader:
         self._loads: Counter[str] = Counter()  # by name
         self._division = ""  # of the cores, as it was told last
 
+    def fits(self, spec: ModelSpec) -> bool:
+        """Whether a version can go on: an ensemble cannot when its models have changed too much."""
+        return not spec.steps or not check_ensemble(spec, self._catalogue.find_spec)
+
+    def _missing(self, spec: ModelSpec) -> Iterator[ModelsError]:
+        """Why models that an ensemble needs are not served."""
+        for name in dict.fromkeys(step.model for step in spec.steps):
+            if name in self._catalogue.names() and (problem := self._catalogue.problem(name)):
+                yield RepositoryError(f"{spec.name}: found that model '{name}' is not served: {problem}")
+
     def end_runners(self) -> None:
         """A runner that ends answers everything that it holds."""
         for task in self._running:
@@ -122,7 +133,7 @@ class Loader:
     def _connect(self, spec: ModelSpec, stack: AsyncExitStack) -> Ensemble:
         problems = check_ensemble(spec, self._catalogue.find_spec)
         if problems:
-            raise as_one(problems)
+            raise as_one([*problems, *self._missing(spec)])
         timeout_ns = seconds_to_ns(self._site.settings.request_timeout_secs)
         ensemble = Ensemble(spec, self._catalogue.find, self._site.decoder, self._site.clock, timeout_ns)
         stack.push_async_callback(ensemble.aclose)
@@ -189,16 +200,17 @@ class Loader:
 
     def _cores(self, spec: ModelSpec) -> int:
         """Its part of the cores, which are divided among all that computes on the CPU, or is about to."""
-        names = [_name(spec)]
+        names, are_known = [_name(spec)], True
         for record in self._catalogue.records():
             if record.is_wanted and not record.is_read:
                 names.append(record.name)  # its versions are not known yet
+                are_known = False
             names += [_name(other) for other in record.specs if self._is_on_cpu(other)]
         names = sorted(set(names))
         budget = cpu_budget()
         shares = divide(budget.cores, names)
         division = explain_division(budget, shares)
-        if division != self._division:
+        if division != self._division and are_known:
             self._division = division
             _log.info("cores: %s", division)
         return shares[_name(spec)]

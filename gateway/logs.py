@@ -38,9 +38,21 @@ class JsonFormatter(logging.Formatter):
         return orjson.dumps(line, default=str).decode()
 
 
+class StandardError(logging.Handler):
+    """Writes to what standard error is at the moment, not to what it was when logging was set up."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001 - as of every handler: logging must not end what is logged
+            self.handleError(record)
+
+
 def configure(log_format: Literal["text", "json"], *, verbose: bool) -> None:
     """Send all log lines of the process to standard error in one format."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StandardError()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers = [handler]

@@ -9,19 +9,17 @@ from typing import Any, Literal, Self, TypeVar
 
 from batching.core.errors import ShuttingDownError
 from gateway.catalogue import Catalogue, ModelRecord
-from gateway.control import IndexEntry
+from gateway.control import IndexEntry, VersionState
 from gateway.load_turns import LoadTurns
 from gateway.loading import Loader
-from gateway.model_loads import ModelLoads
+from gateway.model_loads import ModelLoads, Wish
 from gateway.served import Served
 from gateway.updating import Updater
 from models.errors import (
     ControlNotAllowedError,
     LoadFailedError,
-    ModelNotFoundError,
     RepositoryError,
     UnknownModelError,
-    VersionNotFoundError,
 )
 from models.places import Place
 
@@ -79,7 +77,7 @@ class ModelManager:
         await self._tasks.__aenter__()
         self._loader = self._create_loader(self._tasks, self._on_defect)
         self._updater = Updater(self._loader, LoadTurns(self._rules.load_at_once), self._tasks)
-        self._loads = ModelLoads(self._catalogue, self._updater, self._look)
+        self._loads = ModelLoads(self._catalogue, self._updater, self._look, self._tasks)
         return self
 
     async def __aexit__(
@@ -102,17 +100,15 @@ class ModelManager:
         await self._loads.look_around()
         if not self._loads.places:
             _log.warning("no model found in the repositories")
+        for name in self._names_at_start():
+            record = self._catalogue.record(name)
+            record.is_wanted = record.is_asked = True
 
     async def start(self) -> Sequence[str]:
         """Load what is to be loaded at the start; returns the problems, in sentences."""
-        problems: list[str] = []
-        names = self._names_at_start(problems)
-        for name in names:
-            record = self._catalogue.record(name)
-            record.is_wanted = record.is_asked = True
         async with asyncio.TaskGroup() as group:
-            loads = [group.create_task(self._loads.bring(name)) for name in names]
-        return [*problems, *(problem for load in loads for problem in load.result())]
+            loads = [group.create_task(self._loads.bring(name)) for name in self._names_at_start()]
+        return [*self._unknown_names(), *(problem for load in loads for problem in load.result())]
 
     async def index(self) -> Sequence[IndexEntry]:
         """See `ModelControl`."""
@@ -146,8 +142,12 @@ class ModelManager:
         return await self._loads.look_around()
 
     def tried(self) -> Mapping[str, object]:
-        """By model, how its files looked when it was loaded last."""
-        return {record.name: record.tried for record in self._catalogue.records()}
+        """By model, how its files looked when it was loaded last, or is being loaded."""
+        return {record.name: record.tried for record in self._catalogue.records() if record.is_read}
+
+    def is_unread(self, name: str) -> bool:
+        """Whether it is wanted, and what its repository says of it is not known yet."""
+        return self._catalogue.is_unread(name)
 
     def start_refreshing(self, name: str, place: Place | None) -> "asyncio.Task[None]":
         """A model's files have changed, or it is in no repository any more: follow."""
@@ -185,10 +185,9 @@ class ModelManager:
         if model not in self._loads.places:
             raise UnknownModelError(model)
         record = self._catalogue.record(model)
-        problems = await self._loads.bring(model, override=override)
+        problems = await self._loads.bring(model, Wish(override=override, is_asked=True))
         if problems:
             raise LoadFailedError(model, "; ".join(_at(record, problem) for problem in problems) + "\n")
-        record.is_wanted = record.is_asked = True
 
     async def _unload(self, model: str, *, dependents: bool) -> None:
         waiting, seen = [model], set()
@@ -204,6 +203,7 @@ class ModelManager:
             await self._take_out(record, "unloaded")
 
     async def _take_out(self, record: ModelRecord, reason: str) -> None:
+        self._loads.interrupt(record.name)
         async with self._loads.turns[record.name]:
             record.is_wanted = record.is_asked = False
             record.problems, record.tried = (), None
@@ -211,14 +211,9 @@ class ModelManager:
         await self._loads.renew_users(record.name)
 
     async def _scale(self, model: str, number: int | None, instances: int) -> None:
-        record = next((record for record in self._catalogue.records() if record.name == model), None)
-        if record is None or not record.versions:
-            raise ModelNotFoundError(model)
-        number = max(record.versions) if number is None else number
-        if number not in record.versions:
-            raise VersionNotFoundError(model, number)
         async with self._loads.turns[model]:
-            problem = await self._updater.scale(record, record.versions[number], instances)
+            version = self._catalogue.scalable(model, number)
+            problem = await self._updater.scale(self._catalogue.record(model), version, instances)
         if problem:
             raise LoadFailedError(model, problem)
 
@@ -226,20 +221,23 @@ class ModelManager:
         await self._take_out(self._catalogue.record(name), "it is in no repository any more")
         if name not in self._loads.places:
             self._catalogue.forget(name)
-            self._loads.turns.pop(name, None)
+            self._loads.forget(name)
 
     # Around
 
-    def _names_at_start(self, problems: list[str]) -> Sequence[str]:
+    def _names_at_start(self) -> Sequence[str]:
         wanted = self._rules.load_model
         if self._rules.mode != "explicit" or "*" in wanted:
             return list(self._loads.places)
-        for name in wanted:
-            if name not in self._loads.places:
-                known = ", ".join(self._loads.places) or "none"
-                problems.append(f"--load-model={name}: no such model in the repositories, found: {known}")
-                _log.error("%s", problems[-1])
         return [name for name in dict.fromkeys(wanted) if name in self._loads.places]
+
+    def _unknown_names(self) -> Sequence[str]:
+        known = ", ".join(self._loads.places) or "none"
+        unknown = [name for name in self._rules.load_model if name not in {"*", *self._loads.places}]
+        problems = [f"--load-model={name}: no such model in the repositories, found: {known}" for name in unknown]
+        for problem in problems:
+            _log.error("%s", problem)
+        return problems
 
     def _check_mode(self) -> None:
         if self._rules.mode != "explicit":
@@ -283,6 +281,6 @@ async def _outcome(work: Coroutine[Any, Any, None]) -> Exception | None:
 def _at(record: ModelRecord, problem: str) -> str:
     """As Triton begins such a sentence."""
     for number, version in sorted(record.versions.items()):
-        if version.reason == problem:
+        if version.reason == problem and version.state is VersionState.UNAVAILABLE:
             return f"version {number} is at UNAVAILABLE state: {problem}"
     return problem

@@ -2,21 +2,44 @@
 
 import asyncio
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.blocking import in_own_thread
 from gateway.catalogue import Catalogue, ModelRecord
 from gateway.load_turns import LoadTurns
-from gateway.updating import Updater
+from gateway.updating import Outcome, Updater
 from models.ensembles import dependencies
+from models.errors import RepositoryError
 from models.model_entry import ModelEntry
 from models.places import Place
 
 _log = logging.getLogger(__name__)
 _READS_AT_ONCE = 8
+
+
+class Wish(NamedTuple):
+    """How a model is to be loaded.
+
+    Attributes:
+        override: A configuration instead of the repository's.
+        is_asked: Somebody wants this model, and not only what has changed of it.
+        above: The models that lead here: from ensembles down to their parts, or from a part up to its ensembles.
+        ensures: Load what it is made of, where that is not loaded.
+        is_renewal: An ensemble whose models have changed; only if it is wanted still.
+    """
+
+    override: str | None = None
+    is_asked: bool = False
+    above: tuple[str, ...] = ()
+    ensures: bool = True
+    is_renewal: bool = False
+
+
+_PLAIN = Wish()
 
 
 class ModelLoads:
@@ -26,12 +49,23 @@ class ModelLoads:
         catalogue: Is kept up to date.
         updater: Changes what is served.
         look: Looks where models are; blocks; raises RepositoryError.
+        tasks: Owns what is being loaded.
     """
 
-    def __init__(self, catalogue: Catalogue, updater: Updater, look: Callable[[], Mapping[str, Place]]) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        updater: Updater,
+        look: Callable[[], Mapping[str, Place]],
+        tasks: asyncio.TaskGroup,
+    ) -> None:
         self._catalogue = catalogue
         self._updater = updater
         self._look = look
+        self._tasks = tasks
+        self._loading: dict[str, asyncio.Task[Outcome]] = {}
+        self._attempts: Counter[str] = Counter()
+        self._problems: dict[str, Sequence[str]] = {}  # of the last attempt, by model
         self._look_lock = asyncio.Lock()
         self._looks_begun = 0
         self._last_look = 0  # the number of the last one that succeeded
@@ -40,6 +74,15 @@ class ModelLoads:
         """Where models were at the last look."""
         self.turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """By model: held by who changes what is served of it."""
+
+    def forget(self, name: str) -> None:
+        """It is in no repository any more."""
+        for known in (self.turns, self._attempts, self._problems):
+            known.pop(name, None)
+
+    def is_loading(self, name: str) -> bool:
+        """Whether something of it is being loaded, or is about to be."""
+        return self.turns[name].locked()
 
     async def look_around(self) -> Mapping[str, Place]:
         """Know where models are. Of many who want to know at once, one looks: a slow store holds one thread.
@@ -56,53 +99,81 @@ class ModelLoads:
                 self._last_look = number
         return self.places
 
-    async def bring(
-        self, name: str, *, override: str | None = None, above: tuple[str, ...] = (), ensures: bool = True
-    ) -> Sequence[str]:
+    async def bring(self, name: str, wish: Wish = _PLAIN) -> Sequence[str]:
         """Load a model as its repository has it now, and before it the models that it is made of.
 
-        Args:
-            name: In a repository.
-            override: A configuration instead of the repository's.
-            above: The ensembles that lead here.
-            ensures: Load what it is made of, where that is not loaded.
+        What is being loaded of it already, and looks different by now, is given up.
 
         Returns:
             Problems, in sentences.
         """
+        attempts = self._attempts[name]
         try:
-            found = await self._read(name, override)
-            for needed in found.needs if ensures else ():
-                if needed not in (*above, name):
-                    await self._ensure(needed, (*above, name))
-            async with self.turns[name]:
-                outcome = await self._updater.update(
-                    self._note(name, found), found.entry, afresh=self._has_other_parts(name, found)
-                )
+            found = await self._read(name, wish.override)
         except Exception:  # noqa: BLE001 - a defect of ours concerns one model, not the server
-            _log.exception("model '%s' could not be loaded", name)
-            problem = f"model '{name}': internal error, see the log"
-            self._catalogue.record(name).problems = (problem,)
-            return [problem]
+            return self._defect(name)
+        await self._ensure_all(found, wish)
+        if self._catalogue.record(name).tried != found.looked:
+            self.interrupt(name)
+        async with self.turns[name]:
+            record = self._catalogue.record(name)
+            if wish.is_renewal and not record.is_wanted:
+                return ()
+            if self._attempts[name] != attempts and record.tried == found.looked and wish == _PLAIN:
+                return self._problems.get(name, ())  # somebody has just tried the same
+            self._attempts[name] += 1
+            outcome = await self._update(record, found, wish)
+            self._problems[name] = outcome.problems
+            if wish.is_asked and not outcome.problems:
+                record.is_wanted = record.is_asked = True
         if outcome.has_changed:
-            await self.renew_users(name, above)
+            await self.renew_users(name, wish.above)
         return outcome.problems
+
+    def interrupt(self, name: str) -> None:
+        """Give up what is being loaded of a model: it is not wanted any more, or not as it was."""
+        if (task := self._loading.get(name)) is not None:
+            task.cancel()
 
     async def _read(self, name: str, override: str | None) -> "_Found":
         async with self._reads.turn():
             return await in_own_thread(partial(_read, self.places[name], override))
 
-    def _note(self, name: str, found: "_Found") -> ModelRecord:
-        record = self._catalogue.record(name)
+    async def _update(self, record: ModelRecord, found: "_Found", wish: Wish) -> Outcome:
+        """Under the model's turn; somebody may interrupt it."""
         record.tried, record.needs, record.is_read = found.looked, found.needs, True
-        return record
+        entry = found.entry if wish.is_renewal else _without_circle(found, (*wish.above, record.name))
+        parts = [self._catalogue.find_spec(*part) for spec in entry.versions for part in dependencies(spec)]
+        afresh, record.parts = list(record.parts) != parts, parts  # an ensemble is made of others, which may change
+        update = self._updater.update(record, entry, afresh=afresh, wakes=wish.is_asked)
+        task = self._loading[record.name] = self._tasks.create_task(self._safely(record.name, update))
+        try:
+            await asyncio.wait((task,))
+        finally:
+            del self._loading[record.name]
+            if task.cancel():  # this was cancelled itself
+                await asyncio.wait((task,))
+        if task.cancelled():
+            return Outcome([f"model '{record.name}': its loading was given up for a later wish"], has_changed=False)
+        return task.result()
 
-    def _has_other_parts(self, name: str, found: "_Found") -> bool:
-        """Whether an ensemble is made of others than when it was connected to them."""
-        parts = [self._catalogue.find_spec(*part) for spec in found.entry.versions for part in dependencies(spec)]
-        record = self._catalogue.record(name)
-        before, record.parts = record.parts, parts
-        return list(before) != parts
+    async def _safely(self, name: str, update: Coroutine[Any, Any, Outcome]) -> Outcome:
+        try:
+            return await update
+        except Exception:  # noqa: BLE001 - likewise
+            return Outcome(self._defect(name), has_changed=False)
+
+    def _defect(self, name: str) -> Sequence[str]:
+        _log.exception("model '%s' could not be loaded", name)
+        problem = f"model '{name}': internal error, see the log"
+        self._catalogue.record(name).problems = (problem,)
+        return [problem]
+
+    async def _ensure_all(self, found: "_Found", wish: Wish) -> None:
+        chain = (*wish.above, found.entry.name)
+        for needed in found.needs if wish.ensures else ():
+            if needed not in chain:
+                await self._ensure(needed, chain)
 
     async def _ensure(self, name: str, above: tuple[str, ...]) -> None:
         """Load a model that an ensemble needs, unless it is there or has failed as it is now."""
@@ -111,17 +182,17 @@ class ModelLoads:
         looked = await in_own_thread(partial(_fingerprint, self.places[name]))
         async with self.turns[name]:  # it may be loading
             record = self._catalogue.record(name)
-            is_wanted = record.problems or any(version.is_wanted for version in record.versions.values())
-            if record.newest() is not None or (is_wanted and record.tried == looked):
+            is_tried = record.problems or any(version.is_wanted for version in record.versions.values())
+            if record.newest() is not None or (is_tried and record.tried == looked):
                 return
+        if not await self.bring(name, Wish(above=above)):
             record.is_wanted = True
-        await self.bring(name, above=above)
 
     async def renew_users(self, name: str, above: tuple[str, ...] = ()) -> None:
         """Ensembles that use a model which has changed are checked and connected again."""
         for user in self.users_of(name):
             if user not in above and user in self.places:
-                await self.bring(user, above=(*above, name), ensures=False)
+                await self.bring(user, Wish(above=(*above, name), ensures=False, is_renewal=True))
 
     def users_of(self, name: str) -> Sequence[str]:
         """The ensembles that a model is part of."""
@@ -134,6 +205,17 @@ class _Found(NamedTuple):
     entry: ModelEntry
     needs: Sequence[str]
     looked: Hashable
+
+
+def _without_circle(found: _Found, chain: tuple[str, ...]) -> ModelEntry:
+    """The entry, in which an ensemble that leads back to itself is broken."""
+    met = [name for name in found.needs if name in chain]
+    if not met:
+        return found.entry
+    circle = " -> ".join([*chain[chain.index(met[0]) :], met[0]])
+    problem = RepositoryError(f"{found.entry.name}: found ensembles made of each other ({circle}), expected no circle")
+    numbers = tuple(spec.version for spec in found.entry.versions)
+    return replace(found.entry, versions=(), broken=numbers, problems=(problem,))
 
 
 def _read(place: Place, override: str | None) -> _Found:

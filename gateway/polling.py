@@ -52,14 +52,13 @@ class Poller:
         self._clock = clock
         self._every_s = every_s
         self._settle_ns = seconds_to_ns(settle_s)
-        self._done: dict[str, object] = {}  # by model, the fingerprint that has been followed
+        self._followed: dict[str, object] = {}  # by model, the fingerprint that is being followed
         self._changing: dict[str, tuple[_Look | None, int]] = {}  # by model, what differs from that, and since when
-        self._following: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._told: dict[str, str] = {}  # by model, or "" for the repositories: the last complaint
 
     async def run(self) -> None:
         """Until cancelled."""
-        self.remember()
         while True:
             soon_s = min(self._every_s, self._settle_ns / SECOND_NS)
             await asyncio.sleep(soon_s if self._changing else self._every_s)
@@ -67,10 +66,6 @@ class Poller:
                 await self.look()
             except Exception:  # noqa: BLE001 - the next look may go better
                 _log.exception("the repositories could not be followed")
-
-    def remember(self) -> None:
-        """What is there now is known; what changes from here on is followed."""
-        self._done = dict(self._manager.tried())
 
     async def look(self) -> None:
         """Look once, and follow what has stopped changing."""
@@ -81,18 +76,18 @@ class Poller:
             return
         self._told.pop("", None)
         found = await in_own_thread(partial(_look_at_each, places))
-        for name in sorted({*self._done, *found}):
-            self._judge(name, found.get(name), places.get(name))
+        tried = self._manager.tried()
+        for name in sorted({*tried, *self._followed, *found}):
+            self._judge(name, found.get(name), places.get(name), self._followed.get(name, tried.get(name, _GONE)))
 
     async def settled(self) -> None:
         """Wait for the changes that are being followed."""
-        if self._following:
-            await asyncio.wait(list(self._following.values()))
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
 
-    def _judge(self, name: str, now: _Look | None, place: Place | None) -> None:
-        if name in self._following:
-            return  # what has changed meanwhile is seen afterwards
-        if (now.fingerprint if now else _GONE) == self._done.get(name, _GONE):
+    def _judge(self, name: str, now: _Look | None, place: Place | None, known: object) -> None:
+        """Compare how a model looks now with how it is known."""
+        if self._manager.is_unread(name) or (now.fingerprint if now else _GONE) == known:
             self._changing.pop(name, None)
             return
         now_ns = self._clock.now_ns()
@@ -107,12 +102,20 @@ class Poller:
             return
         del self._changing[name]
         self._told.pop(name, None)
-        if now is None:
-            del self._done[name]
-        else:
-            self._done[name] = now.fingerprint
-        self._following[name] = task = self._manager.start_refreshing(name, place)
-        task.add_done_callback(lambda done: self._following.pop(name) if self._following.get(name) is done else None)
+        self._follow(name, now.fingerprint if now else _GONE, place)
+
+    def _follow(self, name: str, fingerprint: object, place: Place | None) -> None:
+        """Until this is done, the model is known by what is followed; afterwards by what was tried."""
+        self._followed[name] = fingerprint
+        task = self._manager.start_refreshing(name, place)
+        self._tasks.add(task)
+
+        def done(ended: "asyncio.Task[None]") -> None:
+            self._tasks.discard(ended)
+            if self._followed.get(name) is fingerprint:
+                del self._followed[name]
+
+        task.add_done_callback(done)
 
     def _tell(self, whom: str, text: str) -> None:
         if self._told.get(whom) != text:

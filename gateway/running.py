@@ -103,18 +103,21 @@ class _Start:
 
     async def run(self, url: str) -> None:
         """Until cancelled, or until there is nothing more to do."""
+        async with asyncio.TaskGroup() as tasks:
+            if self._settings.model_control_mode == "poll":
+                tasks.create_task(self._parts.poller.run())
+            await self._load(url)
+
+    async def _load(self, url: str) -> None:
         problems = await self._parts.manager.start()
         if problems and self._settings.exit_on_error:
             self.failure = _failure(len(problems))
             self._stop.wanted.set()
             return
-        self._parts.service.note_started()
         fields = {"models": len(self._parts.service.model_names()), "problems": len(problems)}
         _log.info("started", extra={"fields": fields})
         if self._on_ready is not None:
             await self._on_ready(url)
-        if self._settings.model_control_mode == "poll":
-            await self._parts.poller.run()
 
 
 def _failure(problems: int) -> StartupError:

@@ -15,6 +15,7 @@ from models.errors import (
     ImageError,
     InvalidRequestError,
     NotClassifierError,
+    NotReadyYetError,
 )
 from models.inference import (
     ClassifyRequest,
@@ -45,7 +46,6 @@ class InferenceService:
     def __init__(self, catalogue: Catalogue, *, strict_readiness: bool = True) -> None:
         self._catalogue = catalogue
         self._strict_readiness = strict_readiness
-        self._is_started = False
         self._stopping = False
 
     async def infer(self, request: InferRequest) -> InferResponse:
@@ -92,12 +92,7 @@ class InferenceService:
 
     def is_ready(self) -> bool:
         """See `Engine`."""
-        works = self._is_started and self._catalogue.all_needed_work()
-        return not self._stopping and (works or not self._strict_readiness)
-
-    def note_started(self) -> None:
-        """Everything that is loaded at the start has been tried."""
-        self._is_started = True
+        return not self._stopping and (not self._strict_readiness or self._catalogue.all_needed_work())
 
     def stop_being_ready(self) -> None:
         """The server is about to shut down: load balancers should send nothing more."""
@@ -134,6 +129,10 @@ class InferenceService:
     def _find_classifier(self, request: ClassifyRequest) -> Hosted:
         """The named model, or the only one that can classify."""
         names = [request.model] if request.model is not None else self._classifiers()
+        if not names or (names == [request.model] and not self._serves(names[0])):
+            pending = self._catalogue.pending(request.model)
+            if pending:
+                raise NotReadyYetError(f"what classifies images is not ready: {pending}")
         if not self._catalogue.names():
             raise NotClassifierError("no model is loaded: the repository is empty")
         if not names:
@@ -144,11 +143,16 @@ class InferenceService:
         _preprocessing(hosted.spec)  # or it is none
         return hosted
 
+    def _serves(self, model: str) -> bool:
+        return model in self._catalogue.names() and bool(self._catalogue.ready_versions(model))
+
     def _classifiers(self) -> list[str]:
         return list(dict.fromkeys(hosted.spec.name for hosted in self._catalogue.hosted() if hosted.spec.preprocessing))
 
 
 def _preprocessing(spec: ModelSpec) -> Preprocessing:
+    if spec.preprocessing is None and spec.backend == "torchserve":
+        raise NotClassifierError(f"model '{spec.name}' cannot classify images: archives of TorchServe answer /v2 only")
     if spec.preprocessing is None:
         raise NotClassifierError(
             f"model '{spec.name}' cannot classify images: its shoal.toml declares no [preprocessing]"

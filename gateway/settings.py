@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from models.remote.urls import split_places
@@ -85,9 +85,12 @@ class Settings(BaseSettings):
 
     @field_validator("load_model")
     @classmethod
-    def _check_star(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_names(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if "*" in value and len(value) > 1:
             raise ValueError("found * beside names, expected it alone: it means all models")
+        mode = info.data.get("model_control_mode")
+        if value and mode != "explicit":
+            raise ValueError(f"found model-control-mode {mode}, expected explicit: the others load all models")
         return value
 
     @field_validator("rate_limit_resource")

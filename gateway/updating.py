@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from backends.errors import BackendError
 from batching.core.errors import BatchingError
-from gateway.catalogue import ModelRecord, VersionRecord
+from gateway.catalogue import IDLE, ModelRecord, VersionRecord
 from gateway.control import VersionState
 from gateway.hosted import Hosted
 from gateway.lifecycle import Move
@@ -48,25 +48,36 @@ class Updater:
         self._tasks = tasks
         self._retiring: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    async def update(self, record: ModelRecord, entry: ModelEntry, *, afresh: bool = False) -> Outcome:
+    async def update(
+        self, record: ModelRecord, entry: ModelEntry, *, afresh: bool = False, wakes: bool = False
+    ) -> Outcome:
         """Serve what the entry says; what cannot be loaded stays as it was.
 
         Args:
             record: Of the model.
             entry: What its repository says.
             afresh: Load versions again that have not changed.
+            wakes: Also those that were scaled to no instances.
 
         """
         await self._drained(record)
         self._note(record, entry)
-        changed = [spec for spec in entry.versions if afresh or _has_changed(record.version(spec.version), spec, entry)]
+        numbers = {spec.version for spec in entry.versions} | set(entry.broken)
+        for number, version in record.versions.items():
+            version.is_wanted = version.is_wanted and number in numbers
+        changed = [
+            spec
+            for spec in entry.versions
+            if afresh or _has_changed(record.version(spec.version), spec, entry, wakes=wakes)
+        ]
         for spec in changed:
             self._begin(record, spec)
         async with asyncio.TaskGroup() as group:
             loads = [group.create_task(self._load(record, spec, entry.files.get(spec.version))) for spec in changed]
         failures = [problem for load in loads if (problem := load.result())]
         problems = [*map(str, entry.problems), *failures]
-        dropped = 0 if problems else self._drop_others(record, {spec.version for spec in entry.versions})
+        dropped = 0 if problems else self._drop_others(record, numbers)
+        _settle(record, entry, problems)
         return Outcome(problems, has_changed=len(changed) > len(failures) or dropped > 0)
 
     async def unload(self, record: ModelRecord, reason: str) -> None:
@@ -89,11 +100,12 @@ class Updater:
         if spec is None or len(spec.instance_groups) != 1:
             groups = 0 if spec is None else len(spec.instance_groups)
             return f"model '{record.name}' version {version.number} has {groups} instance groups, expected one to scale"
+        record.problems = ()
         if not instances:
             if version.hosted is not None:
                 version.is_idle = True
                 version.is_wanted = False
-                await asyncio.wait((self._retire(record.name, version, "scaled to 0 instances"),))
+                await asyncio.wait((self._retire(record.name, version, IDLE),))
             return ""
         await self._drained(record)
         group = replace(spec.instance_groups[0], count=instances, is_default_count=False)
@@ -125,7 +137,7 @@ class Updater:
     def _note(self, record: ModelRecord, entry: ModelEntry) -> None:
         record.problems = tuple(map(str, entry.problems))
         if entry.versions or entry.broken:
-            record.required, record.labels = entry.required, entry.version_labels
+            record.required = entry.required
         for text in entry.notes:
             _log.warning("model %s: %s", entry.name, text)
         for problem in record.problems:
@@ -138,7 +150,7 @@ class Updater:
     def _begin(self, record: ModelRecord, spec: ModelSpec) -> None:
         version = record.version(spec.version)
         version.move(Move.LOAD)
-        version.loading, version.is_wanted, version.is_idle = spec, True, False
+        version.loading, version.is_wanted = spec, not version.is_idle
 
     async def _load(
         self, record: ModelRecord, spec: ModelSpec, files: Hashable, *, declared: ModelSpec | None = None
@@ -170,10 +182,9 @@ class Updater:
         return ""
 
     def _failed(self, record: ModelRecord, version: VersionRecord, reason: str) -> str:
-        if version.hosted is not None and version.hosted.spec.steps:
+        version.move(Move.LOAD_FAILED, reason)
+        if version.hosted is not None and not self._loader.fits(version.hosted.spec):
             self.broken(record, version.number, reason)  # what an ensemble is made of has changed under it
-        else:
-            version.move(Move.LOAD_FAILED, reason)
         return reason
 
     def _drop_others(self, record: ModelRecord, wanted: set[int]) -> int:
@@ -221,8 +232,22 @@ def _sentence(spec: ModelSpec, error: Exception) -> str:
     )
 
 
-def _has_changed(version: VersionRecord, spec: ModelSpec, entry: ModelEntry) -> bool:
+def _settle(record: ModelRecord, entry: ModelEntry, problems: Sequence[str]) -> None:
+    """What holds once the loads have ended: labels of versions that are ready, and no reasons that are mended."""
+    if entry.versions or entry.broken:
+        ready = {number for number, version in record.versions.items() if version.hosted is not None}
+        record.labels = {
+            label: number if number in ready else record.labels.get(label, number)
+            for label, number in entry.version_labels.items()
+        }
+    if not problems:
+        for spec in entry.versions:
+            version = record.version(spec.version)
+            version.reason = version.reason if version.is_idle else ""
+
+
+def _has_changed(version: VersionRecord, spec: ModelSpec, entry: ModelEntry, *, wakes: bool) -> bool:
     """Whether it is not served as the repository says now."""
-    if version.is_idle and version.spec == spec and version.files == entry.files.get(spec.version):
+    if version.is_idle and not wakes and version.spec == spec and version.files == entry.files.get(spec.version):
         return False  # as somebody wanted it
     return version.hosted is None or version.spec != spec or version.files != entry.files.get(spec.version)

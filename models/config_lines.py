@@ -32,7 +32,10 @@ class ConfigLines:
         while path:
             if path in self.line_by_field:
                 return self.line_by_field[path] or None
-            path = _LAST_STEP.sub("", path)
+            shorter = _LAST_STEP.sub("", path)
+            if shorter == path:
+                break  # a step of another form, such as a key of a table that is no plain word
+            path = shorter
         return None
 
     def error(self, path: str, *, found: str, expected: str, fix: str = "") -> ConfigError:

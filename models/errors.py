@@ -11,6 +11,7 @@ ModelsError
 │   ├── ModelNotFoundError
 │   ├── VersionNotFoundError
 │   ├── VersionNotReadyError
+│   ├── NotReadyYetError
 │   └── NoVersionError
 ├── ControlError             a model cannot be loaded, unloaded or scaled as asked
 │   ├── ControlNotAllowedError
@@ -139,6 +140,10 @@ class NoVersionError(ModelUnavailableError):
     def __init__(self, model: str) -> None:
         super().__init__(f"Request for unknown model: '{model}' has no available versions")
         self.model = model
+
+
+class NotReadyYetError(ModelUnavailableError):
+    """What could answer is loading, or has no instances at the moment."""
 
 
 class ControlError(ModelsError):

@@ -18,13 +18,13 @@ from models.config_notes import notes as notes_of_config
 from models.errors import ModelsError, RepositoryError
 from models.file_traces import FileTrace, traces, unfinished
 from models.model_entry import ModelEntry
+from models.model_names import NAME_RULE, is_model_name
 from models.pbtxt import ConfigText, parse, parse_json
 from models.problems import Problems, problems_of
 from models.side_file import SideFile, parse_side_file
 from models.spec import ModelSpec
 from models.text_files import read_text
 
-_MODEL_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _VERSION_NAME = re.compile(r"0|[1-9][0-9]*")
 _LARGEST_VERSION = 2**63 - 1
 _OTHER_DIRECTORIES = frozenset({"warmup", "initial_state", "configs", "golden", "__pycache__"})
@@ -73,9 +73,9 @@ def read_model(directory: Path, *, override: str | None = None, completer: Compl
 
 def _read(directory: Path, override: str | None, completer: Completer | None) -> ModelEntry:
     name = directory.name
-    if not _MODEL_NAME.fullmatch(name):
-        rule = "expected letters, digits, '.', '_' and '-', no leading '.'; rename the directory"
-        raise RepositoryError(f"{name!r}: found a directory that cannot be a model's name, {rule}")
+    if not is_model_name(name):
+        rule = f"expected {NAME_RULE}; rename the directory"
+        raise RepositoryError(f"{name!a}: found a directory that cannot be a model's name, {rule}")
     problems = Problems()  # all there are are told: whatever can be read is checked
     side = problems.attempt(_side_file, directory) or parse_side_file("", f"{name}/shoal.toml")
     text = problems.attempt(_config_text, directory, override)
@@ -154,7 +154,7 @@ def _version_directories(directory: Path) -> tuple[list[int], list[str]]:
     for name in sorted(path.name for path in directory.iterdir() if path.is_dir()):
         if _VERSION_NAME.fullmatch(name) and int(name) <= _LARGEST_VERSION:
             present.append(int(name))
-        elif name not in _OTHER_DIRECTORIES:
+        elif name not in _OTHER_DIRECTORIES and not name.startswith("."):
             reason = "expected a version number without leading zeros"
             notes.append(f"{directory.name}/{name}: skipped, {reason}")
     return present, notes

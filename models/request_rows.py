@@ -10,7 +10,7 @@ request follow each other and count up; a padding row repeats the row before it 
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +72,7 @@ def attach(inputs: Tensors, rows: int, info: RequestInfo | None = None) -> Tenso
     Raises:
         InvalidRequestError: Id and parameters take up too much, for they are repeated in each row.
     """
-    told = orjson.dumps([next(_NUMBERS), asdict(info or RequestInfo())])
+    told = orjson.dumps([next(_NUMBERS), info or RequestInfo()])
     if len(told) > _MAX_BYTES:
         raise InvalidRequestError(
             f"id and parameters of the request take up {len(told)} bytes as JSON, expected at most {_MAX_BYTES}; "

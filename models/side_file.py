@@ -28,7 +28,7 @@
     step_timeout_s = 30.0            # a batch that runs for longer ends its worker process
     load_timeout_s = 600.0           # likewise for loading and warming up
     max_restarts = 5                 # of a worker within a minute; -1: no limit
-    non_finite = "retry_fp32"        # or "count", "fail": what to do about NaN and infinite numbers in answers
+    non_finite = "retry_fp32"        # or "off", "count", "fail": what to do about NaN and infinite numbers in answers
 
     [preprocessing]                  # see models.preprocessing
     resize = 256
@@ -95,7 +95,7 @@ class ExecutionTable(_Table):
     step_timeout_s: _Seconds | None = None
     load_timeout_s: _Seconds | None = None
     max_restarts: Annotated[int, Field(ge=-1)] | None = None
-    non_finite: Literal["count", "fail", "retry_fp32"] | None = None
+    non_finite: Literal["off", "count", "fail", "retry_fp32"] | None = None
 
 
 class GoldenTable(_Table):

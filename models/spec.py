@@ -73,8 +73,9 @@ class Host(enum.Enum):
 
 
 class NonFinite(enum.Enum):
-    """What happens to answers with NaN or infinite numbers; they are counted in any case."""
+    """What happens to answers with NaN or infinite numbers; all but `OFF` count them."""
 
+    OFF = "off"  # nobody looks
     COUNT = "count"  # answered as they are
     FAIL = "fail"  # the request fails
     RETRY_FP32 = "retry_fp32"  # computed again in single precision, where the executor can

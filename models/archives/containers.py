@@ -19,7 +19,8 @@ from typing import IO, Protocol
 
 from typing_extensions import Buffer, override
 
-from models.archives.limits import Gate, shown
+from models.archives.limits import Gate
+from models.archives.shown import shown
 from models.errors import ArchiveError
 
 _ENCRYPTED = 0x1 | 0x40 | 0x2000  # also the strong kind, and hidden headers

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
+from models.archives.shown import shown
 from models.errors import ArchiveError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -31,6 +32,9 @@ class ExtractionLimits:
     ratio_free_bytes: int = 256 << 20
     max_levels: int = 64
     max_name_bytes: int = 1024
+
+
+DEFAULT_LIMITS = ExtractionLimits()
 
 
 class Gate:
@@ -99,34 +103,10 @@ class Gate:
             raise self.error(f"content of {size_bytes} bytes or more in a file of {self._archive_bytes}", expected)
 
     def _steps(self, name: str) -> tuple[str, ...]:
-        problem = self._problem_of(name)
+        problem = problem_of_name(name, self._limits)
         if problem:
             raise self.error(f"the member {shown(name)} {problem}", "plain relative names; pack it again")
         return tuple(name.split("/"))
-
-    def _problem_of(self, name: str) -> str:
-        if _SURROGATE.search(name):
-            return "whose name is not UTF-8"
-        if _CONTROL.search(name):
-            return "with a control character in its name"
-        if "\\" in name:
-            return "with a backslash in its name"
-        if name.startswith("/") or _DRIVE.match(name):
-            return "with an absolute path"
-        return self._problem_of_steps(name, name.split("/"))
-
-    def _problem_of_steps(self, name: str, steps: list[str]) -> str:
-        if ".." in steps:
-            return "that leads out of the archive"
-        if "" in steps or "." in steps:
-            return "with an empty step in its path"
-        if len(steps) > self._limits.max_levels:
-            return f"below more than {self._limits.max_levels} directories"
-        if len(name.encode()) > self._limits.max_name_bytes:
-            return f"with a name of more than {self._limits.max_name_bytes} bytes"
-        if max(len(step.encode()) for step in steps) > _LARGEST_STEP_BYTES:
-            return f"with a step of more than {_LARGEST_STEP_BYTES} bytes in its path"
-        return ""
 
     def _occupy(self, steps: tuple[str, ...], name: str, *, is_directory: bool) -> None:
         spelt = "/".join(steps)
@@ -145,7 +125,33 @@ class Gate:
             raise self.error("more members", f"at most {self._limits.max_entries}")
 
 
-def shown(name: str) -> str:
-    """A hostile name, safe to print and not too long."""
-    text = ascii(name)
-    return text if len(text) <= 80 else f"{text[:60]}...{text[-16:]}"
+def problem_of_name(name: str, limits: ExtractionLimits = ExtractionLimits()) -> str:
+    """Why a member, or a file that a manifest names, cannot have this name; empty if it can.
+
+    Args:
+        name: A relative path with slashes.
+        limits: Of its length and depth.
+    """
+    if _SURROGATE.search(name):
+        return "whose name is not UTF-8"
+    if _CONTROL.search(name):
+        return "with a control character in its name"
+    if "\\" in name:
+        return "with a backslash in its name"
+    if name.startswith("/") or _DRIVE.match(name):
+        return "with an absolute path"
+    return _problem_of_steps(name, name.split("/"), limits)
+
+
+def _problem_of_steps(name: str, steps: list[str], limits: ExtractionLimits) -> str:
+    if ".." in steps:
+        return "that leads out of the archive"
+    if "" in steps or "." in steps:
+        return "with an empty step in its path"
+    if len(steps) > limits.max_levels:
+        return f"below more than {limits.max_levels} directories"
+    if len(name.encode()) > limits.max_name_bytes:
+        return f"with a name of more than {limits.max_name_bytes} bytes"
+    if max(len(step.encode()) for step in steps) > _LARGEST_STEP_BYTES:
+        return f"with a step of more than {_LARGEST_STEP_BYTES} bytes in its path"
+    return ""

@@ -4,18 +4,22 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from models.archives.limits import problem_of_name
+from models.archives.shown import printable, shown, shown_json
 from models.errors import ConfigError
+from models.model_names import NAME_RULE, is_model_name
+from models.text_files import read_plain
 
 MANIFEST = "MAR-INF/MANIFEST.json"
 MANIFEST_BYTES = 1 << 20
 """The largest manifest."""
+_MOST_KEYS = 1000  # of one object; there are twenty that mean something
 
-_MODEL_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"(0|[1-9]\d{0,8})(?:\.(0|[1-9]\d{0,2}))?(?:\.(0|[1-9]\d{0,2}))?")
-_HANDLER = re.compile(r"[^\x00-\x1f:\\]+(:[A-Za-z_]\w*)?")
+_HANDLER = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff:\\]{1,255}(:[A-Za-z_]\w{0,254})?")
 _RUNTIMES = ("python", "python3")
 _TOP_LEVEL = frozenset({
     "createdOn", "runtime", "model", "archiverVersion", "description", "license", "implementationVersion",
@@ -37,8 +41,8 @@ class Manifest:
         version: ``modelVersion`` as a number, see `version_number`.
         version_name: ``modelVersion``.
         handler: A built-in's name, or ``file.py`` with an optional ``:function``.
-        files: ``serializedFile``, ``modelFile``, ``requirementsFile`` and ``configFile``, as far as given, without
-            the directories that they had where the archive was packed.
+        files: ``serializedFile``, ``modelFile``, ``requirementsFile`` and ``configFile``, as far as given: relative
+            paths that do not leave the archive; see `located`.
         notes: What is not known, in sentences.
     """
 
@@ -55,6 +59,21 @@ class Manifest:
         """Where a key stands, for people, e.g. ``MANIFEST.json:7``."""
         line = _line_of(self.text, key)
         return "MANIFEST.json" if line is None else f"MANIFEST.json:{line}"
+
+
+def read_manifest(directory: Path, archive: str) -> Manifest:
+    """Read the manifest of an unpacked archive.
+
+    Args:
+        directory: With MAR-INF in it.
+        archive: Its name, for messages.
+
+    Raises:
+        ConfigError: It is no plain file, too large, or as `parse_manifest`.
+        OSError: It cannot be read.
+    """
+    source = f"{archive}/{MANIFEST}"
+    return parse_manifest(read_plain(directory / MANIFEST, source, MANIFEST_BYTES), source)
 
 
 def parse_manifest(content: bytes, source: str) -> Manifest:
@@ -81,25 +100,42 @@ def version_number(text: str) -> int | None:
     return major * 1_000_000 + minor * 1_000 + patch if minor or patch else major
 
 
-def check_files(manifest: Manifest, directory: Path) -> None:
-    """The files that are named are in the model's directory.
+def located(manifest: Manifest, directory: Path) -> Manifest:
+    """The manifest with the names that its files have in the model's directory.
 
     Raises:
-        ConfigError: One is not.
+        ConfigError: One is not there.
     """
-    wanted = dict(manifest.files)
+    files = {key: _located(manifest, directory, key, name) for key, name in manifest.files.items()}
     script = _script(manifest.handler)
     if script.endswith(".py"):
-        wanted["handler"] = script
-    for key, name in wanted.items():
-        if not (directory / name).exists():
-            raise ConfigError(
-                source=manifest.source,
-                line=_line_of(manifest.text, key),
-                field=f"model.{key}",
-                found=f"no file {name!r}",
-                expected="it in the archive, beside MAR-INF; pack it again",
-            )
+        _located(manifest, directory, "handler", script)
+    return replace(manifest, files=files)
+
+
+def _located(manifest: Manifest, directory: Path, key: str, name: str) -> str:
+    found = file_in_archive(directory, name)
+    if found is None:
+        raise ConfigError(
+            source=manifest.source,
+            line=_line_of(manifest.text, key),
+            field=f"model.{key}",
+            found=f"no file {shown(name)}",
+            expected="it in the archive, beside MAR-INF; pack it again",
+        )
+    return found
+
+
+def file_in_archive(directory: Path, name: str) -> str | None:
+    """The name that a file of a manifest has in the archive; None if it is not there.
+
+    Args:
+        directory: Of the archive's files.
+        name: As `Manifest.files` or the manifest itself has it, with directories or with those that it had where the
+            archive was packed: torch-model-archiver packs files without them.
+    """
+    plain = name.removeprefix("./")
+    return next((each for each in (plain, plain.rpartition("/")[2]) if (directory / each).exists()), None)
 
 
 def handler_of(manifest: Manifest, directory: Path) -> str:
@@ -129,11 +165,10 @@ class _Reader:
         self._check_keys(model, _OF_MODEL, "model.")
         self._check_runtime(document.get("runtime", "python"))
         name, version, handler = (self._word(model, key) for key in ("modelName", "modelVersion", "handler"))
-        if not _MODEL_NAME.fullmatch(name):
-            expected = "up to 128 letters, digits, '.', '_' and '-', no leading '.'"
-            raise self._error("model.modelName", ascii(name), expected)
+        if not is_model_name(name):
+            raise self._error("model.modelName", shown(name), NAME_RULE)
         if not _HANDLER.fullmatch(handler):
-            raise self._error("model.handler", ascii(handler), "a built-in handler, or file.py[:function]")
+            raise self._error("model.handler", shown(handler), "a built-in handler, or file.py[:function]")
         return Manifest(
             source=self._source,
             text=self._text,
@@ -168,10 +203,12 @@ class _Reader:
 
     def _object(self, pairs: list[tuple[str, object]]) -> dict[str, object]:
         """Every key once: two readers of a file in which one is repeated may see different models."""
+        if len(pairs) > _MOST_KEYS:
+            raise self._error("(top level)", f"an object with {len(pairs)} keys", f"at most {_MOST_KEYS}")
         table: dict[str, object] = {}
         for name, value in pairs:
             if name in table:
-                raise self._error(name[:80], "it more than once", "each key once")
+                raise self._error(printable(name[:80]), "it more than once", "each key once")
             table[name] = value
         return table
 
@@ -179,21 +216,21 @@ class _Reader:
         for key in table:
             if key in _REFUSED and table[key]:
                 expected = f"no such key: {_REFUSED[key]} is not supported"
-                raise self._error(f"{prefix}{key}", json.dumps(table[key])[:80], expected)
+                raise self._error(f"{prefix}{key}", shown_json(table[key]), expected)
             if key not in known and key not in _REFUSED:
                 similar = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
                 hint = f"; did you mean {similar[0]}?" if similar else ""
                 line = _line_of(self._text, key) or 1
-                self._notes.append(f"{self._source}:{line}: {prefix}{ascii(key)[1:-1]}: has no effect: unknown{hint}")
+                self._notes.append(f"{self._source}:{line}: {prefix}{printable(key[:80])}: has no effect: unknown{hint}")
 
     def _check_runtime(self, runtime: object) -> None:
         if runtime not in _RUNTIMES:
-            raise self._error("runtime", json.dumps(runtime)[:80], f"one of {', '.join(_RUNTIMES)}")
+            raise self._error("runtime", shown_json(runtime), f"one of {', '.join(_RUNTIMES)}")
 
     def _word(self, model: Mapping[str, object], key: str) -> str:
         value = model.get(key)
         if not isinstance(value, str) or not value:
-            found = "nothing" if key not in model else json.dumps(value)[:80]
+            found = "nothing" if key not in model else shown_json(value)
             raise self._error(f"model.{key}", found, "a text that is not empty")
         return value
 
@@ -201,13 +238,13 @@ class _Reader:
         number = version_number(version)
         if number is None:
             expected = 'a number, or two or three with dots and the later ones below 1000, e.g. "1.0" or "2.1.3"'
-            raise self._error("model.modelVersion", ascii(version)[:80], expected)
+            raise self._error("model.modelVersion", shown(version), expected)
         return number
 
     def _file_name(self, model: Mapping[str, object], key: str) -> str:
-        name = self._word(model, key).rpartition("/")[2]
-        if not name or name in (".", "..") or any(sign in name for sign in "\\\0"):
-            raise self._error(f"model.{key}", json.dumps(model[key])[:80], "the name of a file in the archive")
+        name = self._word(model, key).removeprefix("./")
+        if problem := problem_of_name(name):
+            raise self._error(f"model.{key}", f"the file {shown(name)} {problem}", "the name of a file in the archive")
         return name
 
     def _error(self, path: str, found: str, expected: str) -> ConfigError:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from models.archives.shown import shown
 from models.config_lines import ConfigLines
 from models.errors import ConfigError
 
@@ -170,7 +171,7 @@ def check_settings(table: Mapping[str, object], lines: ConfigLines, prefix: str 
             else:
                 problems.append(lines.error(path, found="an unknown key", expected=f"{similar}, if that is meant"))
         elif expected := rule.check(value):
-            problems.append(lines.error(path, found=_shown(value), expected=expected))
+            problems.append(lines.error(path, found=shown(value), expected=expected))
         else:
             place = place_of(lines, path)
             settings[key] = Setting(value, place, place.rpartition("/")[2])
@@ -207,8 +208,3 @@ def place_of(lines: ConfigLines, path: str) -> str:
     """File and line of a field."""
     line = lines.line_of(path)
     return lines.source if line is None else f"{lines.source}:{line}"
-
-
-def _shown(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:80]}..."

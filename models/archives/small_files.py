@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from models.errors import ConfigError
 from models.text_files import read_text
 
 _LARGEST_BYTES = 1 << 20
@@ -10,8 +9,4 @@ _LARGEST_BYTES = 1 << 20
 
 def read_small_text(file: Path, source: str) -> str:
     """The text of a file of at most 1 MiB; otherwise as `models.text_files.read_text`."""
-    size_bytes = file.stat().st_size
-    if size_bytes > _LARGEST_BYTES:
-        expected = f"at most {_LARGEST_BYTES}"
-        raise ConfigError(source=source, field="size", found=f"{size_bytes} bytes", expected=expected)
-    return read_text(file, source)
+    return read_text(file, source, _LARGEST_BYTES)

@@ -64,6 +64,18 @@ class Managed(NamedTuple):
             while not self._is_ready(model):  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0)
 
+    async def until_state(self, model: str, state: str) -> None:
+        """Let the loop run until version 1 is in a state."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (model, 1, state) not in await self.states():
+                pass
+
+    async def until_task(self, task: "asyncio.Task[None]") -> None:
+        """Let the loop run until a load of `code` is under way again."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.catalogue.record("code").version(1).loading is None and not task.done():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
     def _is_ready(self, model: str) -> bool:
         return model in self.service.model_names() and self.service.is_model_ready(model)
 
@@ -112,6 +124,4 @@ async def managing(root: Path, mode: Any = "explicit", load: tuple[str, ...] = (
             service = InferenceService(catalogue)
             poller = Poller(manager, clock, every_s=1, settle_s=0)
             problems = list(await manager.start())
-            service.note_started()
-            poller.remember()
             yield Managed(manager, catalogue, service, poller, problems)

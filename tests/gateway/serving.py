@@ -123,9 +123,7 @@ async def serving(
             tasks = [group.create_task(served.run()) for served in every]
             for served in every:
                 await served.running.wait()
-            service = kind(catalogue)
-            service.note_started()
-            yield service
+            yield kind(catalogue)
             for task in tasks:
                 task.cancel()
 

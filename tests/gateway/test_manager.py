@@ -10,11 +10,13 @@ from models.errors import (
     ControlNotAllowedError,
     LoadFailedError,
     ModelNotFoundError,
+    NotReadyYetError,
     NoVersionError,
     UnknownModelError,
     VersionNotFoundError,
     VersionNotReadyError,
 )
+from models.inference import ClassifyRequest
 from tests.gateway.managing import BROKEN, CONFIG, Managed, add_model, managing, write
 
 SLOW = CONFIG + 'parameters { key: "service_base_us" value: { string_value: "50000" } }\n'
@@ -175,6 +177,139 @@ async def test_names_at_the_start_that_do_not_exist_are_a_problem(root: Path) ->
         assert await it.answer() == (1, 7)
 
 
+async def test_a_label_moves_when_its_version_is_ready(root: Path) -> None:
+    labels = "[version_labels]\nstable = %d\n"
+    add_model(root, side=labels % 1)
+    async with managing(root) as it:
+        add_model(root, "m", 2, config=WRONG, side=labels % 2)
+        with pytest.raises(LoadFailedError):
+            await it.manager.load("m")
+        before = it.service.version_number("m", "stable")
+        add_model(root, "m", 2, side=labels % 2)
+        await it.manager.load("m")
+
+        assert (before, it.service.version_number("m", "stable")) == (1, 2)
+
+
+async def test_a_newer_version_that_fails_leaves_the_server_ready(root: Path) -> None:
+    async with managing(root) as it:
+        add_model(root, "m", 2, config=WRONG)
+        with pytest.raises(LoadFailedError):
+            await it.manager.load("m")
+
+        assert it.service.is_ready()
+        assert "service_row_us" in it.service.problem("m")
+
+
+async def test_a_problem_that_was_mended_is_told_no_more(root: Path) -> None:
+    async with managing(root) as it:
+        add_model(root, config=WRONG)
+        with pytest.raises(LoadFailedError):
+            await it.manager.load("m")
+        add_model(root)
+        await it.manager.load("m")
+
+        assert (it.service.problem("m"), await it.reason()) == ("", "")
+
+
+async def test_an_ensemble_that_is_changed_for_the_worse_keeps_working(root: Path) -> None:
+    add_ensemble(root, "e")
+    async with managing(root) as it:
+        before = it.answering("e")
+        add_ensemble(root, "e", tensors=("nowhere", "y"))
+        with pytest.raises(LoadFailedError, match="nowhere"):
+            await it.manager.load("e")
+
+        assert it.answering("e") is before
+        assert it.service.is_ready()
+
+
+async def test_a_circle_of_ensembles_is_named(root: Path) -> None:
+    add_ensemble(root, "a", "b", ("in", "out"))
+    add_ensemble(root, "b", "a", ("in", "out"))
+    async with managing(root, load=()) as it:
+        with pytest.raises(LoadFailedError, match="a -> b -> a"):
+            await it.manager.load("a")
+
+
+CLASSIFIER = """
+backend: "fake"
+max_batch_size: 4
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 3, 2, 2 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 3, 2, 2 ] } ]
+"""
+
+
+@pytest.mark.parametrize("model", [None, "eye"])
+async def test_images_for_a_classifier_that_has_no_instances_may_come_again_later(
+    root: Path, model: str | None
+) -> None:
+    add_model(root, "eye", config=CLASSIFIER, side="[preprocessing]\nresize = 2\ncrop = 2\n")
+    async with managing(root) as it:
+        before = await it.service.classify(ClassifyRequest(model=model, images=(b"3",)))
+        await it.manager.scale("eye", None, 0)
+
+        with pytest.raises(NotReadyYetError, match="model 'eye' version 1: scaled to 0 instances"):
+            await it.service.classify(ClassifyRequest(model=model, images=(b"3",)))
+        assert before.model == "eye"
+
+
+async def test_an_ensemble_says_why_its_model_is_not_there(root: Path) -> None:
+    add_model(root, config=WRONG)
+    add_ensemble(root, "e")
+    async with managing(root, load=()) as it:
+        with pytest.raises(LoadFailedError, match="service_row_us"):
+            await it.manager.load("e")
+
+        assert it.service.is_ready()
+
+
+async def test_the_label_of_a_version_may_be_any_word_or_is_refused(root: Path) -> None:
+    for key in ('"1"', "7", '"my label"', '""', '"["', '".a"'):
+        add_model(root, "bad", side=f"[version_labels]\n{key} = 1\n")
+        async with managing(root) as it:
+            assert "version_labels" in it.service.problem("bad")
+
+
+HANGS = """
+import threading
+
+
+class Model:
+    def __init__(self):
+        threading.Event().wait()
+
+    def execute(self, inputs):
+        return {"y": inputs["x"]}
+"""
+
+
+def add_code(root: Path, code: str) -> None:
+    directory = add_model(root, "code", config=CONFIG.replace('"fake"', '"python"'))
+    write(directory / "1" / "model.py", code)
+
+
+@pytest.mark.slow
+async def test_a_load_that_hangs_is_given_up_when_its_model_is_mended_or_unloaded(root: Path) -> None:
+    add_code(root, HANGS)
+    async with managing(root, load=("m",)) as it:
+        hanging = asyncio.create_task(it.manager.load("code"))
+        await it.until_state("code", "LOADING")
+        add_code(root, HANGS.replace("threading.Event().wait()", "pass"))
+        await it.manager.load("code")
+        mended = await it.answer("code")
+        add_code(root, HANGS)
+        again = asyncio.create_task(it.manager.load("code"))
+        await it.until_task(again)
+        await it.manager.unload("code")
+
+        for task in (hanging, again):
+            with pytest.raises(LoadFailedError, match="given up"):
+                await task
+        assert mended == (1, 7)
+        assert await it.states() == [("code", 1, "UNAVAILABLE"), ("m", 1, "READY")]
+
+
 async def test_labels_name_versions(root: Path) -> None:
     add_model(root, "m", 1, 3, config=CONFIG + ALL, side="[version_labels]\nstable = 1\ncanary = 3\n")
     async with managing(root) as it:
@@ -249,13 +384,24 @@ async def test_scaling_to_zero_answers_everybody_first_and_scaling_up_serves_aga
         assert it.service.statistics()[0].instances == 2
 
 
-async def test_a_model_at_zero_is_known_ready_to_scale_and_no_reason_to_be_unready(root: Path) -> None:
+async def test_a_model_at_zero_is_known_and_no_reason_to_be_unready_and_a_load_wakes_it(root: Path) -> None:
     async with managing(root) as it:
         await it.manager.scale("m", 1, 0)
+        asleep = await it.states(), await it.reason(), it.service.is_ready()
         await it.manager.load("m")
 
+        assert asleep == ([("m", 1, "UNAVAILABLE")], "scaled to 0 instances", True)
+        assert await it.answer() == (1, 7)
+
+
+async def test_what_is_not_served_cannot_be_scaled(root: Path) -> None:
+    async with managing(root) as it:
+        await it.manager.unload("m")
+        for number, expected in ((None, NoVersionError), (1, VersionNotReadyError), (2, VersionNotFoundError)):
+            with pytest.raises(expected):
+                await it.manager.scale("m", number, 2)
+
         assert await it.states() == [("m", 1, "UNAVAILABLE")]
-        assert (await it.reason(), it.service.is_ready()) == ("scaled to 0 instances", True)
 
 
 @pytest.mark.parametrize("instances", [-1, 257])

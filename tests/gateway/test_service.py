@@ -78,7 +78,6 @@ async def test_a_version_that_failed_is_known_and_not_ready() -> None:
 @pytest.mark.parametrize("is_strict", [True, False])
 async def test_a_failed_model_keeps_a_strict_server_from_being_ready(is_strict: bool, failed: list[int]) -> None:
     service = InferenceService(catalogue_of(a=failed), strict_readiness=is_strict)
-    service.note_started()
 
     assert service.is_ready() is not is_strict
     assert service.is_live()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backends.errors import LoadError
+from backends.errors import LoadError, NoInstanceError
 from batching.core.errors import DeadlineExceededError
 from gateway.catalogue import Catalogue, ModelRecord
 from gateway.control import VersionState
@@ -43,6 +43,9 @@ class FakeLoader:
         self.gate = asyncio.Event()
         self.gate.set()
         self.made: list[FakeAnswering] = []
+
+    def fits(self, spec: ModelSpec) -> bool:
+        return True
 
     async def load(self, spec: ModelSpec) -> Hosted:
         await self.gate.wait()
@@ -171,4 +174,7 @@ async def test_scaling_up_after_zero_that_fails_says_why() -> None:
         it.loader.error = lambda: LoadError("no memory")
         problem = await it.updater.scale(it.record, it.record.version(1), 2)
 
-        assert (problem, it.record.version(1).reason, it.record.version(1).is_idle) == ("no memory", "no memory", False)
+        version = it.record.version(1)
+        assert (problem, version.reason, version.is_idle) == ("no memory", "no memory", True)
+        with pytest.raises(NoInstanceError, match="scaled to 0; scale it up again: no memory"):
+            it.catalogue.find("m", None)
