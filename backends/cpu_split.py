@@ -38,7 +38,7 @@ async def with_measured_split(
     async with _maker(spec, sites[0], factory, clock) as make:
 
         def executors(instances: int, threads: int) -> Sequence[Executor]:
-            split = replace(placement, instances=instances, cores=instances * threads)
+            split = replace(placement, instances=instances, cores=instances * threads, names=())
             return [lanes[0] for lanes in make(split)]
 
         try:

@@ -15,6 +15,8 @@ _ERRORS = {
     if isinstance(error, type) and issubclass(error, BackendError)
 }
 _MAX_TEXT = 10_000
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
+_ESCAPES = {code: ascii(chr(code))[1:-1] for code in _CONTROLS if chr(code) not in "\t\n"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,10 @@ class Failure:
     def of(error: BaseException, fallback: type[BackendError]) -> "Failure":
         """Describe an error; one that is not of this package becomes a `fallback` with its type and text."""
         if not isinstance(error, BackendError):
-            return Failure(fallback.__name__, _printable(describe(error)), {})
+            return Failure(fallback.__name__, printable(describe(error)), {})
         known = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _ERRORS)
         fields = {name: value for name, value in vars(error).items() if isinstance(value, str | int)}
-        return Failure(known, _printable(str(error)), fields)
+        return Failure(known, printable(str(error)), fields)
 
     def error(self) -> BackendError:
         """The error again. Raises ProtocolError for a class that does not exist."""
@@ -50,5 +52,7 @@ def describe(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(error)).strip()
 
 
-def _printable(text: str) -> str:
-    return text[:_MAX_TEXT].encode(errors="replace").decode()  # names of files may hold half characters
+def printable(text: str) -> str:
+    """The text for logs and answers: control characters, which would steer a terminal, as Python writes them."""
+    whole = text[:_MAX_TEXT].encode(errors="replace").decode()  # names of files may hold half characters
+    return whole.translate(_ESCAPES)

@@ -126,14 +126,14 @@ def _sites(spec: ModelSpec, seats: Sequence[_Seat], defaults: Placement, home: s
     for device in dict.fromkeys(seat.device for seat in seats):
         names = tuple(seat.name for seat in seats if seat.device == device)
         host = hosting(spec, is_gpu=device != "cpu")
-        placement = replace(defaults, device=device, instances=len(names))
+        placement = replace(defaults, device=device, instances=len(names), names=names)
         if host is not Hosting.INSTANCE_PROCESS:
             process = _shared_process(home, device) if host is Hosting.DEVICE_PROCESS else ""
             yield Site(host, process, placement, names)
             continue
         cores = max(1, defaults.cores // on_cpu) if device == "cpu" else defaults.cores
         for name in names:
-            alone = replace(placement, instances=1, cores=cores)
+            alone = replace(placement, instances=1, cores=cores, names=(name,))
             yield Site(host, f"{home}/{name}", alone, (name,))
 
 

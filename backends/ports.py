@@ -79,6 +79,7 @@ class Placement:
         cores: CPU cores that all of them together may use.
         cache_dir: For built engines and measurements; may not exist yet.
         trust_pickles: Whether model files that can run arbitrary code while they are read may be loaded.
+        names: Of the instances, in order; empty where nobody has named them.
     """
 
     device: str = "cpu"
@@ -86,6 +87,7 @@ class Placement:
     cores: int = 1
     cache_dir: Path = field(default_factory=lambda: Path.home() / ".cache" / "shoal")
     trust_pickles: bool = False
+    names: tuple[str, ...] = ()
 
     @property
     def is_gpu(self) -> bool:

@@ -17,13 +17,17 @@ import numpy as np
 from typing_extensions import override
 
 from backends.errors import ExecutionError, LoadError, OutOfMemoryError
+from backends.failures import printable
 from backends.faults import classify
 from models.spec import ModelSpec
 
 logger = logging.getLogger(__name__)
 
 _EXPECTED = "expected a class Model with a method execute(self, inputs), or a function execute(inputs)"
-_AS_CLASS = "code for Triton is served when model.py defines or imports a class TritonPythonModel by this name"
+_AS_CLASS = (
+    "code for Triton is served when the text of model.py gives something the name TritonPythonModel: by class, "
+    "assignment, or from ... import TritonPythonModel (import * does not say so)"
+)
 _MAX_TEXT = 2_000
 _AS_ARCHIVE = "a handler of TorchServe is served from its .mar archive, in a model store"
 _FOREIGN_IMPORTS = {"triton_python_backend_utils": ("Triton's", _AS_CLASS), "ts": ("TorchServe's", _AS_ARCHIVE)}
@@ -53,6 +57,7 @@ class ModelContext:
         max_batch_size: The largest number of rows; 0 means that tensors have no batch dimension.
         inputs: In the order of config.pbtxt.
         outputs: Likewise.
+        instance_name: Unique among the instances of the version, as in the server's log and metrics.
     """
 
     name: str
@@ -64,6 +69,7 @@ class ModelContext:
     max_batch_size: int
     inputs: tuple[TensorDescription, ...]
     outputs: tuple[TensorDescription, ...]
+    instance_name: str = ""
 
 
 class UserCode:
@@ -163,10 +169,14 @@ class UserCode:
         return None
 
     def _clean(self, text: str) -> str:
-        for directory in (*self._directories, *sorted(map(Path, sys.path), key=lambda path: -len(path.parts))):
+        for directory in self._directories:
+            if directory != directory.parent:
+                named = rf"{re.escape(str(directory))}(/|(?![\w-]|\.\w))"
+                text = re.sub(named, lambda found: "" if found[1] else ".", text)
+        for directory in sorted(map(Path, sys.path), key=lambda path: -len(path.parts)):
             if directory.is_absolute():
                 text = text.replace(f"{directory}/", "")
-        return " ".join(text[:_MAX_TEXT].split())
+        return printable(" ".join(text[:_MAX_TEXT].split()))
 
 
 class ModelCode(UserCode):

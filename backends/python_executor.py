@@ -13,6 +13,7 @@
 or the same functions without a class. Nothing of this package is imported by such a file.
 """
 
+import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any
 
 from backends.errors import ExecutionError
 from backends.python_code import ModelCode, ModelContext, takes_argument
-from backends.python_loop import LoopThread
+from backends.python_loop import LoopThread, thread_event_loop
 from backends.python_outputs import checked_output, kind_of
 from models.inference import Array, Tensors
 from models.spec import ModelSpec
@@ -44,6 +45,11 @@ class SharedModel:
         self._is_warm = False
         self._model: Any = None
         self._loop: LoopThread | None = None
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether its functions are called in an event loop of its own, in a thread of its own."""
+        return self._loop is not None
 
     def acquire(self) -> None:
         """Make the model unless another lane has. Raises LoadError."""
@@ -143,6 +149,7 @@ class PythonExecutor:
         self._spec = spec
         self._shared = shared
         self._is_loaded = False
+        self._surroundings = contextlib.ExitStack()
 
     def load(self) -> None:
         """Import the code and make the model, or share the one that another lane made.
@@ -150,8 +157,15 @@ class PythonExecutor:
         Raises:
             LoadError: The code fails, or has not the form of a model; names the user's file and line.
         """
-        self._shared.acquire()
+        self._surroundings.enter_context(thread_event_loop())
+        try:
+            self._shared.acquire()
+        except BaseException:
+            self._surroundings.close()
+            raise
         self._is_loaded = True
+        if self._shared.has_loop:
+            self._surroundings.close()  # its functions run elsewhere, and it may have hundreds of lanes
 
     def warm_up(self, sizes: Sequence[int]) -> None:
         """Call the model's ``warm_up``, if it has one: made-up rows might mean something to code. Raises LoadError."""
@@ -179,6 +193,7 @@ class PythonExecutor:
         if self._is_loaded:
             self._is_loaded = False
             self._shared.release()
+        self._surroundings.close()
 
 
 def _read_only(array: Array) -> Array:

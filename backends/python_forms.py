@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from backends.errors import LoadError
 from backends.ports import Executor, Placement
@@ -23,8 +24,9 @@ def create_executors(spec: ModelSpec, placement: Placement) -> Sequence[Sequence
     """
     lanes = _lane_count(spec)
     context = _context(spec, placement)
+    names = placement.names or tuple(f"{spec.name}_{index}" for index in range(placement.instances))
     create = TritonPythonExecutor if spec.wants_requests else PythonExecutor
-    models = [SharedModel(_code(spec), context, lanes=lanes) for _ in range(placement.instances)]
+    models = [SharedModel(_code(spec), replace(context, instance_name=name), lanes=lanes) for name in names]
     return [[create(spec, model) for _ in range(lanes)] for model in models]
 
 

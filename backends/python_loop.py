@@ -1,12 +1,13 @@
 """An event loop in a thread of its own, for models whose code is async."""
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import os
 import selectors
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from typing_extensions import override
@@ -26,6 +27,35 @@ class _OwnSelector(selectors.DefaultSelector):
         if os.getpid() != self._pid:
             os._exit(0)
         return super().select(timeout)
+
+
+@contextlib.contextmanager
+def thread_event_loop() -> Iterator[None]:
+    """Within the block, ``asyncio.get_event_loop()`` finds a loop in this thread, as code expects of a main thread.
+
+    What the code has left in it is cancelled at the end. A thread whose own loop runs has one already.
+    """
+    if _is_loop_running():
+        yield
+        return
+    runner = asyncio.Runner()
+    loop = runner.get_loop()  # also makes it the thread's
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        if _is_loop_running():
+            loop.close()
+        elif not loop.is_closed():  # code may have done so
+            runner.close()
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class LoopThread:

@@ -61,8 +61,18 @@ def _bytes(output: TensorSpec, array: Array) -> Array:
         if not isinstance(element, bytes | str):
             expected = "bytes, or str, of TYPE_STRING"
             raise ExecutionError(f"output '{output.name}' has an element {kind_of(element)}, expected {expected}")
-        encoded[index] = element.encode() if isinstance(element, str) else bytes(element)
+        encoded[index] = _encoded(output, element)
     return encoded.reshape(array.shape)
+
+
+def _encoded(output: TensorSpec, element: bytes | str) -> bytes:
+    if not isinstance(element, str):
+        return bytes(element)
+    try:
+        return element.encode()
+    except UnicodeEncodeError as error:
+        found = f"the half character {element[error.start]!a} at its position {error.start}"
+        raise ExecutionError(f"output '{output.name}' has a str with {found}, expected text that is UTF-8") from None
 
 
 def kind_of(value: object) -> str:

@@ -276,7 +276,7 @@ class ThreadInstance:
 
 
 def _of_all(run: BatchRun) -> ExecutionError | None:
-    """The error of a batch that failed as a whole. Errors of its requests are their own: they may tell what was sent."""
+    """The error of a batch that failed as a whole; those of single requests are theirs: they may tell what was sent."""
     first = run.results[0]
     if isinstance(first, ExecutionError) and all(result is first for result in run.results):
         return first

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backends.devices import GpuMonitor
+from gateway import torchserve_paths
 from gateway.classify import ClassifySurface, create_router, error_response
 from gateway.control_access import GuardedControl
 from gateway.effective_config import create_config_router
@@ -81,8 +82,9 @@ def create_rest_app(
         return [describe_model(engine, name, statistics) for name in engine.model_names()]
 
     @app.exception_handler(HTTPException)
-    async def answer_http_error(_request: Request, error: HTTPException) -> Response:
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    async def answer_http_error(request: Request, error: HTTPException) -> Response:
+        text = torchserve_paths.hint(request.method, request.url.path) or error.detail
+        return JSONResponse({"error": text}, error.status_code, error.headers)
 
     @app.exception_handler(Exception)
     async def answer_defect(_request: Request, error: Exception) -> Response:

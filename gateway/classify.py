@@ -12,6 +12,7 @@ from gateway.classify_codec import (
     DEFAULT_TOP_K,
     MAX_TOP_K,
     ClassifyBody,
+    check_query,
     error_row,
     parse_body,
     parse_top_k,
@@ -21,6 +22,7 @@ from gateway.classify_codec import (
 from gateway.engine import Engine
 from gateway.errors import CLASSIFY_ERRORS, TokenError, explain
 from gateway.versions import parse_version
+from models.errors import ModelUnavailableError
 from models.inference import ClassifyRequest
 
 _INLINE_BYTES = 64 << 10  # a larger JSON or form body is parsed in a thread
@@ -106,6 +108,9 @@ class ClassifySurface:
             return error_response(error)
 
     async def _answer(self, request: Request, model: str | None, top_k: str | None, version: str | None) -> Response:
+        check_query(request.query_params)
+        if model is None and version is not None:
+            model = self._only_classifier()
         number = None if model is None or version is None else parse_version(self._engine, model, version)
         wanted = None if top_k is None else parse_top_k(top_k)
         headers: Headers = dict(request.scope["headers"])
@@ -128,6 +133,17 @@ class ClassifySurface:
         reply.headers["Server-Timing"] = server_timing(response.timing)
         _add_retry_after(reply, next((result for result in response.results if isinstance(result, Exception)), None))
         return reply
+
+    def _only_classifier(self) -> str | None:
+        """The model that a request without a name means; None if none or several could be meant."""
+        names = [name for name in self._engine.model_names() if self._is_classifier(name)]
+        return names[0] if len(names) == 1 else None
+
+    def _is_classifier(self, name: str) -> bool:
+        try:
+            return self._engine.model(name).preprocessing is not None
+        except ModelUnavailableError:
+            return False
 
     async def _parse(self, data: bytes, content_type: bytes) -> ClassifyBody:
         parse = partial(parse_body, data, content_type, self._limits.max_images)
@@ -156,17 +172,22 @@ def create_router(surface: ClassifySurface) -> APIRouter:
     """The routes; the bodies are read raw, so FastAPI only documents them."""
     router = APIRouter(tags=["classify"])
     top_k = Query(description=f"classes per image, 1 to {MAX_TOP_K}; default {DEFAULT_TOP_K}")
+    of_version = Query(description="number or label; default the newest")
 
     @router.post("/classify", summary="Classify images with the server's only classifier", openapi_extra=_OPENAPI)
-    async def classify(request: Request, top_k: Annotated[str | None, top_k] = None) -> Response:
-        return await surface.answer(request, None, top_k)
+    async def classify(
+        request: Request,
+        top_k: Annotated[str | None, top_k] = None,
+        version: Annotated[str | None, of_version] = None,
+    ) -> Response:
+        return await surface.answer(request, None, top_k, version)
 
     @router.post("/classify/{model}", summary="Classify images with one model", openapi_extra=_OPENAPI)
     async def classify_with(
         request: Request,
         model: Annotated[str, Path()],
         top_k: Annotated[str | None, top_k] = None,
-        version: Annotated[str | None, Query(description="number or label; default the newest")] = None,
+        version: Annotated[str | None, of_version] = None,
     ) -> Response:
         return await surface.answer(request, model, top_k, version)
 

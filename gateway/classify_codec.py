@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -15,6 +15,7 @@ from models.inference import ClassifyResponse, Prediction, Timing
 
 MAX_TOP_K = 1000
 DEFAULT_TOP_K = 5
+_QUERY = ("top_k", "version")
 
 Image = bytes | ImageError
 
@@ -56,6 +57,13 @@ def parse_top_k(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise InvalidRequestError(f"top_k: found {text[:32]!r}, expected a number from 1 to {MAX_TOP_K}")
     return _check_top_k(int(text))
+
+
+def check_query(names: Iterable[str]) -> None:
+    """Raise InvalidRequestError for query parameters that there are not: a misspelt one would be a default."""
+    for name in names:
+        if name not in _QUERY:
+            raise InvalidRequestError(f"unknown query parameter {name[:64]!r}, expected {' or '.join(_QUERY)}")
 
 
 def _check_top_k(value: object) -> int:
@@ -112,6 +120,10 @@ def _decode_text(image: object, index: int) -> Image:
     if not isinstance(image, str):
         return BrokenImageError(f"found {_kind(image)}, expected a base64 string or a data URL (at /images/{index})")
     text = image
+    if text[:8].lower().startswith(("http://", "https://")):
+        return BrokenImageError(
+            f"found a URL, expected base64 or a data URL; URLs are not fetched (at /images/{index})"
+        )
     if text.startswith("data:"):
         header, comma, text = image.partition(",")
         if not comma or not header.endswith(";base64"):

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import orjson
@@ -50,6 +51,8 @@ def _report(repositories: Sequence[str], model: str | None, *, allow_cpu: bool) 
     from models.errors import RepositoryError  # noqa: PLC0415
 
     settings = settings_from({"model_repository": list(repositories), "allow_cpu": allow_cpu})
+    for repository in settings.model_repository:
+        _refuse_model(Path(repository))
     try:
         places = open_repositories(settings)()
     except RepositoryError as error:
@@ -61,6 +64,15 @@ def _report(repositories: Sequence[str], model: str | None, *, allow_cpu: bool) 
     return check_places(places, Machine(gpus=visible, defaults=defaults, allow_cpu=settings.allow_cpu), model)
 
 
+def _refuse_model(directory: Path) -> None:
+    if (directory / "config.pbtxt").is_file():
+        name = directory.resolve().name
+        _give_up(
+            f"{directory}: found a model, expected a repository; name the directory above: "
+            f"shoal check {directory.parent} --model {name}"
+        )
+
+
 def _as_json(report: "Report") -> dict[str, object]:
     problems = [{**asdict(finding), "severity": finding.severity.value} for finding in report.findings]
     counts = {f"{severity}s": sum(problem["severity"] == severity for problem in problems) for severity in _STYLES}
@@ -70,21 +82,27 @@ def _as_json(report: "Report") -> dict[str, object]:
 def _print(report: "Report") -> None:
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     for name, versions in report.models.items():
-        findings = [finding for finding in report.findings if finding.model == name]
         readable = f"versions {', '.join(map(str, versions))}" if versions else "no version can be served"
         console.print(Text.assemble((name, "bold"), f"  {readable}"), soft_wrap=True)
-        for finding in findings:
-            for line in _lines(finding):
-                console.print(line, soft_wrap=True)
+        _print_findings(console, report, name)
+    if any(not finding.model for finding in report.findings):
+        console.print("of no single model", style="bold")
+        _print_findings(console, report, "")
     severities = [finding.severity.value for finding in report.findings]
     counted = [_counted(len(report.models), "model"), *(_counted(severities.count(word), word) for word in _STYLES)]
     console.print(", ".join(counted))
 
 
+def _print_findings(console: Console, report: "Report", model: str) -> None:
+    for finding in report.findings:
+        for line in _lines(finding) if finding.model == model else ():
+            console.print(line, soft_wrap=True)
+
+
 def _lines(finding: "Finding") -> Iterator[Text]:
     word = finding.severity.value
     where = finding.file if finding.line is None else f"{finding.file}:{finding.line}"
-    yield Text.assemble("  ", (word, _STYLES[word]), " ", where, "  ", (finding.field, "bold"))
+    yield Text.assemble("  ", (word, _STYLES[word]), f" {where}".rstrip(), "  ", (finding.field, "bold"))
     for label, value in (("found", finding.found), ("expected", finding.expected), ("fix", finding.fix)):
         if value:
             yield Text.assemble("    ", (f"{label:<9}", "dim"), value)

@@ -36,12 +36,12 @@ class ControlAccess:
     """Decides about requests that change which models are served. The default allows none.
 
     Attributes:
-        is_allowed: Whether the control mode has such verbs at all.
+        mode: The control mode; only `explicit` has such verbs at all.
         address: What the server listens on.
         token: What a request must bring; None: nothing, which is enough on loopback only.
     """
 
-    is_allowed: bool = False
+    mode: str = "none"
     address: str = "127.0.0.1"
     token: bytes | None = field(default=None, repr=False)
 
@@ -52,14 +52,19 @@ class ControlAccess:
         Raises:
             ControlAccessError: The file cannot be read, or holds no token; or there is none, and there must be.
         """
-        is_allowed = settings.model_control_mode == "explicit"
         token = None if settings.control_token_file is None else _read_token(settings.control_token_file)
-        if is_allowed and token is None and not is_loopback(settings.http_address):
+        access = cls(mode=settings.model_control_mode, address=settings.http_address, token=token)
+        if access.is_allowed and token is None and not is_loopback(access.address):
             raise ControlAccessError(
                 f"--model-control-mode=explicit on {settings.http_address} would let everyone load models: give "
                 "--control-token-file, or listen on 127.0.0.1"
             )
-        return cls(is_allowed=is_allowed, address=settings.http_address, token=token)
+        return access
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether there are such verbs."""
+        return self.mode == "explicit"
 
     def check(self, headers: RawHeaders) -> None:
         """Let a control verb pass.
@@ -109,6 +114,11 @@ class GuardedControl:
     def __init__(self, control: ModelControl, access: ControlAccess) -> None:
         self._control = control
         self._access = access
+
+    @property
+    def mode(self) -> str:
+        """The control mode."""
+        return self._access.mode
 
     async def index(self) -> Sequence[IndexEntry]:
         """See `ModelControl`; it changes nothing, so everyone may read it."""

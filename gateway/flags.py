@@ -1,7 +1,7 @@
 """Command-line flags made from the settings, so that each is declared once."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from gateway.settings import Settings
 
 _ALIASES = {"model_repository": ("--model-store",), "http_address": ("--host",)}
-_BARE_SWITCHES = frozenset({"allow_cpu"})  # the other switches take Triton's form, --strict-readiness=false
+_WORDS = frozenset({"true", "false", "1", "0", "yes", "no", "on", "off"})  # those that the settings take for switches
 
 
 def setting_flags() -> list[inspect.Parameter]:
@@ -38,6 +38,16 @@ def _is_given(value: object) -> bool:
     return value is not None and value is not False and value != []  # 0 is a value: any free port, no lead time
 
 
+def with_switch_values(arguments: Sequence[str]) -> list[str]:
+    """The arguments with ``=true`` at switches that are given bare; ``--allow-cpu false`` has its value already."""
+    switches = {_flag(name) for name, field in Settings.model_fields.items() if field.annotation is bool}
+    following = [*arguments, ""][1:]
+    return [
+        f"{argument}=true" if argument in switches and after.lower() not in _WORDS else argument
+        for argument, after in zip(arguments, following, strict=True)
+    ]
+
+
 def with_setting_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command, which takes the settings as keyword arguments, a flag for each of them."""
     own = [
@@ -56,15 +66,12 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
         _flag(name),
         *_ALIASES.get(name, ()),
         help=f"{field.description}{_default(name, field)}",
-        metavar=_metavar(name, field.annotation),
+        metavar=_metavar(field.annotation),
         show_default=False,
     )
-    kind = _value_type(name, field.annotation)
+    kind = _value_type(field.annotation)
     return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=False if kind is bool else None,
-        annotation=Annotated[kind if kind is bool else kind | None, option],
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )
 
 
@@ -72,25 +79,23 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _value_type(name: str, annotation: Any) -> Any:
+def _value_type(annotation: Any) -> Any:
     """What typer converts to; the settings check the rest."""
-    if annotation is bool:
-        return bool if name in _BARE_SWITCHES else str
     if get_origin(annotation) is tuple:
         return list[str]  # not Path, to which an empty word is the current directory
     return annotation if annotation in (int, float, Path) else str
 
 
-def _metavar(name: str, annotation: Any) -> str | None:
+def _metavar(annotation: Any) -> str | None:
     if annotation is bool:
-        return None if name in _BARE_SWITCHES else "true|false"
+        return "true|false"
     if get_origin(annotation) is Literal:
         return "|".join(get_args(annotation))
     return None
 
 
 def _default(name: str, field: FieldInfo) -> str:
-    if name in _BARE_SWITCHES or field.default in ((), None):
+    if field.default in ((), None):
         return ""
     default = "~/.cache/shoal" if name == "cache_dir" else field.default
     return f"  [default: {str(default).lower() if isinstance(default, bool) else default}]"

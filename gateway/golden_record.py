@@ -14,14 +14,15 @@ from backends.pool import InstancePool
 from backends.workers import WorkerHouse
 from batching.clock import Clock
 from gateway.classification import top_predictions
-from models.errors import RepositoryError
-from models.golden import DIRECTORY, Golden, GoldenClass, GoldenPhoto, describe_photo
+from models.errors import ImageError, ModelsError, RepositoryError
+from models.golden import DIRECTORY, Golden, GoldenClass, GoldenPhoto, describe_photo, read_golden
 from models.images.decode import Row, decode
 from models.images.header import ImageLimits
 from models.model_directory import read_model
 from models.preprocessing import Preprocessing
 from models.problems import as_one
 from models.spec import GoldenSpec, ModelSpec
+from models.text_files import read_plain
 
 _TOP_K = 5
 _ABOUT = "Written by `shoal golden`: what the preprocessing and the model made of these photographs."
@@ -49,8 +50,8 @@ async def record_golden(directory: Path, photos: Sequence[Path], *, machine: Mac
     """
     specs, how = await asyncio.to_thread(_classifiers, directory)
     files = _files(photos)
-    contents = {name: await asyncio.to_thread(photo.read_bytes) for name, photo in files.items()}
-    rows = {name: await asyncio.to_thread(decode, data, how, ImageLimits()) for name, data in contents.items()}
+    contents = {name: await asyncio.to_thread(_read, photo) for name, photo in files.items()}
+    rows = {name: await asyncio.to_thread(_row, files[name], data, how) for name, data in contents.items()}
     tops = {spec.version: await _answers(spec, how, list(rows.values()), machine, clock) for spec in specs}
     golden = Golden(
         about=_ABOUT,
@@ -62,6 +63,19 @@ async def record_golden(directory: Path, photos: Sequence[Path], *, machine: Mac
     rules = specs[0].golden or GoldenSpec(directory=directory)
     await asyncio.to_thread(_write, rules, golden, files)
     return golden
+
+
+def earlier_record(directory: Path) -> Golden | None:
+    """What was recorded of the model in this directory before; None if nothing that can be read. Blocks."""
+    rules = next((spec.golden for spec in read_model(directory).versions if spec.golden is not None), None)
+    return None if rules is None else _read_record(rules)
+
+
+def _read_record(rules: GoldenSpec) -> Golden | None:
+    try:
+        return read_golden(rules)
+    except (ModelsError, OSError):  # it is about to be replaced
+        return None
 
 
 def _classifiers(directory: Path) -> tuple[Sequence[ModelSpec], Preprocessing]:
@@ -84,6 +98,17 @@ def _files(photos: Sequence[Path]) -> Mapping[str, Path]:
         twice = next(name for name, following in pairwise(names) if name == following)
         raise RepositoryError(f"photographs: found the name '{twice}' twice, expected each once")
     return files
+
+
+def _read(photo: Path) -> bytes:
+    return read_plain(photo, str(photo), ImageLimits().max_bytes)
+
+
+def _row(photo: Path, content: bytes, how: Preprocessing) -> Row:
+    try:
+        return decode(content, how, ImageLimits())
+    except ImageError as error:
+        raise RepositoryError(f"{photo}: {error}") from error
 
 
 async def _answers(
@@ -125,6 +150,7 @@ def _with_answers(photo: GoldenPhoto, tops: Mapping[int, Sequence[GoldenClass]])
 
 def _write(rules: GoldenSpec, golden: Golden, files: Mapping[str, Path]) -> None:
     (rules.directory / DIRECTORY).mkdir(exist_ok=True)
+    earlier = _read_record(rules)
     for name, photo in files.items():
         target = rules.directory / name
         if not (target.exists() and target.samefile(photo)):
@@ -133,3 +159,7 @@ def _write(rules: GoldenSpec, golden: Golden, files: Mapping[str, Path]) -> None
     unfinished = file.with_name(f".{file.name}.tmp")
     unfinished.write_text(golden.model_dump_json() + "\n", encoding="utf-8")
     unfinished.replace(file)
+    for known in earlier.photos if earlier else ():
+        copy = rules.directory / known.file
+        if known.file not in files and copy.parent == rules.directory / DIRECTORY:
+            copy.unlink(missing_ok=True)

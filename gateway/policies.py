@@ -1,6 +1,8 @@
 """A model's scheduler, as its configuration says."""
 
+import dataclasses
 import difflib
+import json
 
 from batching.core.limits import Limits
 from batching.core.scheduler import Scheduler
@@ -69,13 +71,26 @@ def _config_error(spec: ModelSpec, error: ProfileError) -> ConfigError:
     field = "batching.policy"
     if asked:
         field = f"{'dynamic_batching' if is_of_pbtxt else 'batching.parameters'}.{asked}"
-    is_known = spec.batching.policy in PROFILES
-    near = [] if is_known else difflib.get_close_matches(spec.batching.policy, PROFILES, n=1)
     return ConfigError(
         source=f"{spec.name}/{'config.pbtxt' if is_of_pbtxt else 'shoal.toml'}",
         line=None if is_of_pbtxt else lines.get(parameter),
         field=field.encode("unicode_escape").decode(),
         found=error.found,
         expected=error.expected,
-        fix=f'policy = "{near[0]}"' if near else "",
+        fix=_fix(spec, error, is_of_side_file=parameter in lines),
     )
+
+
+def _fix(spec: ModelSpec, error: ProfileError, *, is_of_side_file: bool) -> str:
+    """The line with the name that was probably meant; empty if there is none like it."""
+    profile = PROFILES.get(spec.batching.policy)
+    if profile is None:
+        near = difflib.get_close_matches(spec.batching.policy, PROFILES, n=1)
+        return f'policy = "{near[0]}"' if near else ""
+    if not is_of_side_file or error.parameter not in spec.batching.parameters:
+        return ""
+    names = {field.name.replace("_", ""): field.name for field in dataclasses.fields(profile.settings)}
+    near = difflib.get_close_matches(error.parameter.replace("_", "").lower(), names, n=1, cutoff=0.7)
+    if not near or names[near[0]] == error.parameter:
+        return ""
+    return f"{names[near[0]]} = {json.dumps(spec.batching.parameters[error.parameter])}"

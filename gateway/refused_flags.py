@@ -1,7 +1,7 @@
-"""tritonserver's flags that `shoal serve` does not have: each is answered by name, none as a typing mistake.
+"""Flags of tritonserver and torchserve that `shoal serve` has not: each is answered by name, none as a typing mistake.
 
 A flag that would change what the server does is refused with what to do instead. One that changes nothing here, or
-whose value asks for what is so anyway, is taken with a note: a command line written for tritonserver goes on working.
+whose value asks for what is so anyway, is taken with a note: a command line written for these servers goes on working.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,8 @@ from typing import NamedTuple
 import typer
 from typer.core import TyperCommand
 from typing_extensions import override
+
+from gateway.flags import with_switch_values
 
 
 class Unoffered(NamedTuple):
@@ -70,6 +72,24 @@ UNOFFERED = (
     ),
     Unoffered(("--http-thread-count", "--buffer-manager-thread-count"), "it has as many threads as it has cores", None),
     Unoffered(("--min-supported-compute-capability",), "the engines decide which GPUs they can use", None),
+    # From here on torchserve's.
+    Unoffered(("--start", "--foreground"), "it serves at once, in the foreground", None),
+    Unoffered(("--stop",), "the server ends with Ctrl-C, or SIGTERM to its process"),
+    Unoffered(
+        ("--models",),
+        "all archives of the store are served: name some with load_models in its config.properties, or with "
+        "--model-control-mode=explicit and --load-model",
+        ("all",),
+    ),
+    Unoffered(("--ts-config",), "config.properties is read where the model store is: put it into the store"),
+    Unoffered(("--ncs", "--no-config-snapshots"), "there are no snapshots of the configuration", None),
+    Unoffered(("--enable-model-api",), "--model-control-mode=explicit allows to load and unload models"),
+    Unoffered(("--disable-token-auth",), "a token is asked for with --control-token-file only", None),
+    Unoffered(
+        ("--log-config", "--log4j2-config", "--cpp-log-config"), "--log-format and --log-verbose say what is logged"
+    ),
+    Unoffered(("--workflow-store",), "workflows are not served: write an ensemble, see docs/ensembles.md"),
+    Unoffered(("--plugins-path", "--ppath"), "there are no plugins: authenticate in a proxy"),
 )
 
 
@@ -82,7 +102,7 @@ class ServeCommand(TyperCommand):
         rest, notes = without_unoffered(args)
         for note in notes:
             typer.echo(f"shoal: {note}", err=True)
-        return super().parse_args(ctx, rest)
+        return super().parse_args(ctx, with_switch_values(rest))
 
 
 def without_unoffered(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

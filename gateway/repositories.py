@@ -7,6 +7,8 @@ from pathlib import Path
 
 from backends.triton_python.completion import complete
 from gateway.settings import Settings
+from models.archives.folders import PrivateFolders
+from models.archives.known_names import KnownNames
 from models.archives.store import archive_places
 from models.errors import RepositoryError
 from models.places import Place
@@ -30,7 +32,8 @@ def open_repositories(settings: Settings) -> Look:
         text: Mirror(text, settings.cache_dir / "repositories") for text in settings.model_repository if is_remote(text)
     }
     roots = [mirrors[text].path if text in mirrors else Path(text) for text in settings.model_repository]
-    archives = partial(archive_places, work=settings.cache_dir / "archives")
+    folders = PrivateFolders(settings.cache_dir / "archives")
+    archives = partial(archive_places, folders=folders, names=KnownNames())
     repository = Repository(roots or (_embedded(settings.cache_dir),), completer=complete, find_more=[archives])
 
     def look() -> Mapping[str, Place]:

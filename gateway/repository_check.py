@@ -8,13 +8,24 @@ from backends.parameter_checks import parameter_problem
 from backends.placing import Machine, Site, place
 from backends.registry import find_backend
 from gateway.policies import create_scheduler
+from models.archives.store_config import STORE_CONFIG
+from models.drafts import Drafts
 from models.ensembles import check_ensemble
 from models.errors import ConfigError
 from models.findings import Finding, Severity, finding_of, unread_rest, warning_of
+from models.golden import read_golden, read_photo
+from models.model_directory import DirectoryPlace
 from models.model_entry import ModelEntry
 from models.places import Place
 from models.spec import ModelSpec
 from models.tensors import element_count
+
+_NOTHING = Finding(
+    severity=Severity.WARNING,
+    model="",
+    found="no model",
+    expected="a directory with one subdirectory a model, or with archives of TorchServe",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +55,16 @@ def check_places(places: Mapping[str, Place], machine: Machine, only: str | None
     """
     entries = {name: place.read() for name, place in places.items()}
     chosen = {name: entry for name, entry in entries.items() if only in (None, name)}
-    findings: list[Finding] = []
+    findings = [] if places else [_NOTHING]
     for name, entry in chosen.items():
         of_model = [*_of_entry(entry), *_of_copying(name, places[name])]
-        for spec in entry.versions:
+        drafts = _drafts(entry, places[name])
+        of_model += _of_unchecked(entry, drafts)
+        for spec in (*entry.versions, *drafts.specs):
             of_model += _of_version(spec, machine, entries)
         findings += sorted(_each_once(of_model), key=_order)
+    if only is not None:
+        findings = [finding for finding in findings if finding.model == only]
     models = {name: [spec.version for spec in entry.versions] for name, entry in chosen.items()}
     return Report(models=models, findings=findings)
 
@@ -61,7 +76,9 @@ def _of_entry(entry: ModelEntry) -> Iterator[Finding]:
         if rest is not None:
             yield rest
     for note in entry.notes:
-        yield warning_of(entry.name, note)
+        finding = warning_of(entry.name, note)
+        # A store's notes come with its first model, and are not about it.
+        yield replace(finding, model="") if finding.file == STORE_CONFIG else finding
 
 
 def _of_copying(name: str, place: Place) -> Iterator[Finding]:
@@ -70,6 +87,17 @@ def _of_copying(name: str, place: Place) -> Iterator[Finding]:
         found = "a file that is still being copied, going by its name"
         fix = "check again when it is there, or remove it"
         yield Finding(severity=Severity.WARNING, model=name, file=f"{name}/{file}", found=found, fix=fix)
+
+
+def _drafts(entry: ModelEntry, place: Place) -> Drafts:
+    return place.drafts(entry.broken) if entry.broken and isinstance(place, DirectoryPlace) else Drafts()
+
+
+def _of_unchecked(entry: ModelEntry, drafts: Drafts) -> Iterator[Finding]:
+    if drafts.unchecked:
+        found = f"what was not checked further, because of the errors: {', '.join(drafts.unchecked)}"
+        fix = "correct the errors and check it again"
+        yield Finding(severity=Severity.WARNING, model=entry.name, file=entry.name, found=found, fix=fix)
 
 
 def _of_version(spec: ModelSpec, machine: Machine, entries: Mapping[str, ModelEntry]) -> Iterator[Finding]:
@@ -82,6 +110,7 @@ def _of_version(spec: ModelSpec, machine: Machine, entries: Mapping[str, ModelEn
     yield from _of_parameters(spec, machine)
     yield from _of_instances(spec, machine)
     yield from _of_labels(spec)
+    yield from _of_golden(spec)
 
 
 def _finder(entries: Mapping[str, ModelEntry]) -> Callable[[str, int | None], ModelSpec | None]:
@@ -155,6 +184,22 @@ def _of_labels(spec: ModelSpec) -> Iterator[Finding]:
             found = f"{len(output.labels)} labels for {element_count(output.dims)} classes"
             path = f"output[{index}].label_filename"
             yield _at(spec, path, Severity.WARNING, found=found, expected="one label for each class")
+
+
+def _of_golden(spec: ModelSpec) -> Iterator[Finding]:
+    """Whether what golden photographs are compared with is there; the comparison itself needs the model."""
+    if spec.golden is None:
+        return
+    try:
+        photos = read_golden(spec.golden).photos
+    except (ConfigError, OSError) as error:
+        yield finding_of(spec.name, error)
+        return
+    for photo in photos:
+        try:
+            read_photo(spec.golden, photo)
+        except (ConfigError, OSError) as error:
+            yield finding_of(spec.name, error)
 
 
 def _at(spec: ModelSpec, path: str, severity: Severity, *, found: str, expected: str = "", fix: str = "") -> Finding:

@@ -6,10 +6,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from gateway.classify import error_response
+from gateway.control import ModelControl
 from gateway.control_access import GuardedControl, permitted
 from gateway.engine import Engine
 from gateway.versions import parse_version
-from models.errors import InvalidRequestError
+from models.errors import ControlNotAllowedError, InvalidRequestError
 
 _MAX_DIGITS = 6
 
@@ -26,7 +27,7 @@ def create_scale_router(engine: Engine, control: GuardedControl | None) -> APIRo
         version: Annotated[str | None, Query(description="number or label; default the newest")] = None,
     ) -> Response:
         try:
-            verbs = permitted(control, request.scope["headers"])
+            verbs = _permitted(control, request)
             count = _parse_instances(instances)
             number = None if version is None else parse_version(engine, model, version)
             await verbs.scale(model, number, count)
@@ -35,6 +36,16 @@ def create_scale_router(engine: Engine, control: GuardedControl | None) -> APIRo
         return JSONResponse({"model": model, "instances": count})
 
     return router
+
+
+def _permitted(control: GuardedControl | None, request: Request) -> ModelControl:
+    try:
+        return permitted(control, request.scope["headers"])
+    except ControlNotAllowedError:  # whose own text is Triton's, about load and unload
+        mode = "none" if control is None else control.mode
+        raise ControlNotAllowedError(
+            f"scale is not allowed in the mode {mode}; start the server with --model-control-mode=explicit"
+        ) from None
 
 
 def _parse_instances(text: str | None) -> int:

@@ -1,5 +1,6 @@
 """What a config.pbtxt says to code for Triton's python backend, and what that code says of itself."""
 
+import io
 import itertools
 import json
 import tokenize
@@ -18,6 +19,7 @@ Completer = Callable[[Path, str], str]
 """Asks a model's code to complete its configuration: the code's file and the configuration as JSON to such JSON."""
 
 _ENVIRONMENT = "EXECUTION_ENV_PATH"
+_LINE_STARTS = (tokenize.ENCODING, tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
 _COMPLETED = ("input", "output", "dynamic_batching", "model_transaction_policy")
 
 
@@ -84,19 +86,24 @@ def _parsed(completed: str, model: str) -> ModelConfig:
 def _defines(file: Path, name: str) -> bool:
     """Whether a name is given to something in a file of Python: by class, import or assignment."""
     before = ""
-    is_import = False
+    is_import, starts_line = False, True
     for token, following in itertools.pairwise(_tokens(file)):
         is_name = token.type == tokenize.NAME and token.string == name
-        if is_name and (before == "class" or is_import or following.string == "="):
+        is_given = following.string == "=" or (following.string == ":" and starts_line)
+        if is_name and (before == "class" or is_import or is_given):
             return True
+        starts_line = token.type in _LINE_STARTS
         before = token.string
         is_import = token.type != tokenize.NEWLINE and (is_import or before == "import")
     return False
 
 
 def _tokens(file: Path) -> Sequence[tokenize.TokenInfo]:
+    source = file.read_bytes()
     try:
-        with file.open("rb") as source:
-            return list(tokenize.tokenize(source.readline))
-    except (tokenize.TokenError, SyntaxError, UnicodeDecodeError):
+        try:
+            return list(tokenize.tokenize(io.BytesIO(source).readline))
+        except (SyntaxError, UnicodeDecodeError):  # Python takes bytes of any encoding in a comment
+            return list(tokenize.generate_tokens(io.StringIO(source.decode(errors="replace")).readline))
+    except (tokenize.TokenError, SyntaxError):
         return ()  # what is wrong with it is told when it is loaded

@@ -1,14 +1,11 @@
 """Where the fields of a configuration file stand, so that every complaint can cite a line."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from models.errors import ConfigError
 
 TOP_LEVEL = "(top level)"  # the field path of a mistake outside of any field
-
-_LAST_STEP = re.compile(r"(\[\d+\]|\.?[^.\[\]]+)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +29,8 @@ class ConfigLines:
         while path:
             if path in self.line_by_field:
                 return self.line_by_field[path] or None
-            shorter = _LAST_STEP.sub("", path)
-            if shorter == path:
-                break  # a step of another form, such as a key of a table that is no plain word
-            path = shorter
+            # A key of a table can look like anything; what is cut off begins with a dot or a bracket all the same.
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return None
 
     def error(self, path: str, *, found: str, expected: str, fix: str = "") -> ConfigError:

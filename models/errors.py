@@ -151,13 +151,14 @@ class ControlError(ModelsError):
 
 
 class ControlNotAllowedError(ControlError):
-    """The model control mode does not allow it."""
+    """The model control mode does not allow it; by default with Triton's words for load and unload."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "explicit model load / unload is not allowed if polling is enabled; "
-            "start the server with --model-control-mode=explicit"
-        )
+    def __init__(
+        self,
+        text: str = "explicit model load / unload is not allowed if polling is enabled; "
+        "start the server with --model-control-mode=explicit",
+    ) -> None:
+        super().__init__(text)
 
 
 class UnknownModelError(ControlError):

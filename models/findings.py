@@ -74,9 +74,9 @@ def warning_of(model: str, sentence: str, *, version: int | None = None) -> Find
     """What was skipped, or has no effect."""
     without_effect = _WITHOUT_EFFECT.fullmatch(sentence)
     if without_effect is not None:
-        sentence = f"{without_effect['where']}: found a field without effect, expected none; remove it"
+        sentence = f"{without_effect['where']}: found something"
         parts = _taken_apart(Severity.WARNING, model, sentence, version)
-        return replace(parts, expected=f"no such field: {without_effect['reason']}")
+        return replace(parts, found=f"no effect: {without_effect['reason']}", fix="it may stay, or be removed")
     return _taken_apart(Severity.WARNING, model, sentence, version)
 
 

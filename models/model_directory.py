@@ -8,20 +8,22 @@
 """
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from models.config import absent_versions, check_for_all_versions, served_versions, version_spec
 from models.config_code import Completer
 from models.config_notes import notes as notes_of_config
+from models.drafts import Drafts, draft_versions
 from models.errors import ModelsError, RepositoryError
 from models.file_traces import FileTrace, traces, unfinished
 from models.model_entry import ModelEntry
-from models.model_names import NAME_RULE, is_model_name
+from models.model_names import NAME_RULE, is_model_name, printable
 from models.pbtxt import ConfigText, parse, parse_json
 from models.problems import Problems, problems_of
 from models.side_file import SideFile, parse_side_file
+from models.side_file_parts import Parts, good_parts
 from models.spec import ModelSpec
 from models.text_files import read_text
 
@@ -45,8 +47,8 @@ class DirectoryPlace:
 
     @property
     def name(self) -> str:
-        """The model's name."""
-        return self.directory.name
+        """The model's name; of a directory that cannot be one, a text that can be told."""
+        return printable(self.directory.name)
 
     def fingerprint(self) -> Hashable:
         """See `Place`."""
@@ -60,15 +62,24 @@ class DirectoryPlace:
         """See `Place`."""
         return read_model(self.directory, override=override, completer=self._completer)
 
+    def drafts(self, versions: Sequence[int]) -> Drafts:
+        """What of versions with mistakes can be checked nevertheless; nothing if the files cannot be read at all."""
+        try:
+            return draft_versions(
+                _config_text(self.directory, None), _good_parts(self.directory), self.directory, versions
+            )
+        except (ModelsError, OSError):
+            return Drafts()
+
 
 def read_model(directory: Path, *, override: str | None = None, completer: Completer | None = None) -> ModelEntry:
     """Read one model directory; whatever is wrong with it is in the entry's problems. Arguments as of `Place.read`."""
     try:
         return _read(directory, override, completer)
     except ModelsError as error:
-        return ModelEntry(name=directory.name, problems=problems_of(error))
+        return ModelEntry(name=printable(directory.name), problems=problems_of(error))
     except OSError as error:
-        return ModelEntry(name=directory.name, problems=(_unreadable(directory.name, error),))
+        return ModelEntry(name=printable(directory.name), problems=(_unreadable(printable(directory.name), error),))
 
 
 def _read(directory: Path, override: str | None, completer: Completer | None) -> ModelEntry:
@@ -77,7 +88,7 @@ def _read(directory: Path, override: str | None, completer: Completer | None) ->
         rule = f"expected {NAME_RULE}; rename the directory"
         raise RepositoryError(f"{name!a}: found a directory that cannot be a model's name, {rule}")
     problems = Problems()  # all there are are told: whatever can be read is checked
-    side = problems.attempt(_side_file, directory) or parse_side_file("", f"{name}/shoal.toml")
+    side = problems.attempt(_side_file, directory) or _good_parts(directory).side
     text = problems.attempt(_config_text, directory, override)
     if text is None:
         return ModelEntry(name=name, problems=problems.found())
@@ -85,8 +96,9 @@ def _read(directory: Path, override: str | None, completer: Completer | None) ->
     present, notes = _version_directories(directory)
     served = served_versions(text, present)
     if not served and not (present and problems):  # a wrong version policy is told already
-        problems.add(_nothing_to_serve(name, present))
+        problems.add(_nothing_to_serve(directory, present))
     notes += [f"{name}/{version}: named by version_policy, not found" for version in absent_versions(text, present)]
+    notes += _labels_of_nothing(side, served)
     entry = _read_versions(text, side, directory, served, completer)
     if problems:
         problems.add(*entry.problems)
@@ -100,6 +112,15 @@ def _read(directory: Path, override: str | None, completer: Completer | None) ->
     )
 
 
+def _labels_of_nothing(side: SideFile, served: Sequence[int]) -> Iterator[str]:
+    for label, version in side.tables.version_labels.items():
+        if version not in served:
+            where, path = side.lines.source, f"version_labels.{label}"
+            line = side.lines.line_of(path)
+            where = where if line is None else f"{where}:{line}"
+            yield f"{where}: {path}: has no effect: version {version} is not among those that are served"
+
+
 def _config_text(directory: Path, override: str | None) -> ConfigText:
     if override is not None:
         return parse_json(override, f"{directory.name}: the configuration of the load request")
@@ -108,6 +129,14 @@ def _config_text(directory: Path, override: str | None) -> ConfigText:
 
 def _side_file(directory: Path) -> SideFile:
     return parse_side_file(_optional_text(directory, "shoal.toml"), f"{directory.name}/shoal.toml")
+
+
+def _good_parts(directory: Path) -> Parts:
+    try:
+        text = _optional_text(directory, "shoal.toml")
+    except ModelsError:  # no text at all
+        text = ""
+    return good_parts(text, f"{directory.name}/shoal.toml")
 
 
 def _read_versions(
@@ -156,11 +185,15 @@ def _version_directories(directory: Path) -> tuple[list[int], list[str]]:
             present.append(int(name))
         elif name not in _OTHER_DIRECTORIES and not name.startswith("."):
             reason = "expected a version number without leading zeros"
-            notes.append(f"{directory.name}/{name}: skipped, {reason}")
+            notes.append(f"{directory.name}/{printable(name)}: skipped, {reason}")
     return present, notes
 
 
-def _nothing_to_serve(name: str, present: Sequence[int]) -> RepositoryError:
+def _nothing_to_serve(directory: Path, present: Sequence[int]) -> RepositoryError:
+    name = directory.name
+    if not present and _VERSION_NAME.fullmatch(name) and (directory.parent / "config.pbtxt").is_file():
+        found = f"a version of the model '{directory.parent.name}'"
+        return RepositoryError(f"{name}: found {found}, expected a model; name the repository above that model")
     if not present:
         return RepositoryError(f"{name}: found no version directory, expected at least one, e.g. {name}/1/")
     versions = ", ".join(map(str, sorted(present)))

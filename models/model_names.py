@@ -14,6 +14,11 @@ def is_model_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def printable(text: str) -> str:
+    """A name or key for a message: what is not printable ASCII is escaped."""
+    return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]
+
+
 def nearest_name(text: str) -> str:
     """A name that resembles `text`, under which can be told what is wrong with it; `text` itself if it is one."""
     return _FOREIGN.sub("_", text).lstrip(".")[:255] or "_"

@@ -12,6 +12,7 @@ from models.pbtxt import ConfigText
 from models.side_file import SideFile
 
 DEFAULT = "default"
+_DECIDED_BY = {"backend": "platform", "platform": "backend"}  # whichever of the two the file leaves out
 _SHOAL = "shoal"  # before the field paths of what only shoal.toml can say
 
 
@@ -41,7 +42,9 @@ class Provenance:
     def _source(self, path: str) -> str:
         lines = self._text.lines
         if path in self._added:
-            return self._added[path]
+            deciding = _DECIDED_BY.get(path, "")
+            is_decided = self._added[path] == DEFAULT and lines.mentions(deciding)
+            return place(lines, deciding) if is_decided else self._added[path]
         return place(lines, path) if path in self._given or lines.mentions(path) else DEFAULT
 
 

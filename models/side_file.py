@@ -40,7 +40,6 @@
 """
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,6 +53,7 @@ from models.errors import ConfigError
 from models.preprocessing import Preprocessing
 from models.problems import Problems
 from models.side_file_errors import impossible, not_toml
+from models.side_file_lines import line_by_field
 from models.spec import BatchingSpec, ExecutionSpec, Host, NonFinite, Oversize
 from models.tensors import DataType, TensorSpec
 from models.text_files import file_inside, read_labels
@@ -61,8 +61,6 @@ from models.text_files import file_inside, read_labels
 _Label = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9._-]{0,63}$")]  # no number, which would be a version
 _Count = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
-_TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
-_KEY = re.compile(r"\s*([\w.\"' -]+?)\s*=")
 _ROW_TYPES = {"float32": DataType.FP32, "uint8": DataType.UINT8}
 
 
@@ -279,29 +277,21 @@ def parse_side_file(text: str, source: str) -> SideFile:
     Raises:
         ConfigError: Not TOML, an unknown key, or an impossible value.
     """
-    lines = ConfigLines(source=source, line_by_field=_line_by_field(text))
     try:
-        document = json.dumps(tomllib.loads(text), default=str)  # dates are no valid value of any key
-        return SideFile(lines=lines, tables=SideTables.model_validate_json(document, strict=True))
+        return side_file_of(tomllib.loads(text), text, source)
     except ValidationError as error:
+        lines = ConfigLines(source=source, line_by_field=line_by_field(text))
         raise impossible(error, lines, _MODEL_BY_TABLE) from error
     except (ValueError, RecursionError) as error:  # ValueError: TOMLDecodeError, and numbers of thousands of digits
         raise not_toml(str(error), text, source) from error
 
 
-def _line_by_field(text: str) -> dict[str, int]:
-    """Lines of tables and keys. A simple scan: what it cannot see (inline tables) gets its parent's line."""
-    lines: dict[str, int] = {}
-    table = ""
-    for number, line in enumerate(text.split("\n"), start=1):
-        header, key = _TABLE.match(line), _KEY.match(line)
-        if header:
-            table = _plain(header[1])
-            lines.setdefault(table, number)
-        elif key:
-            lines.setdefault(f"{table}.{_plain(key[1])}".lstrip("."), number)
-    return lines
+def side_file_of(document: Mapping[str, object], text: str, source: str) -> SideFile:
+    """A side file of tables that were read from a text, which tells their lines.
 
-
-def _plain(key: str) -> str:
-    return ".".join(step.strip().strip("\"'") for step in key.split("."))
+    Raises:
+        pydantic.ValidationError: An unknown key, or an impossible value.
+    """
+    encoded = json.dumps(document, default=str)  # dates are no valid value of any key
+    lines = ConfigLines(source=source, line_by_field=line_by_field(text))
+    return SideFile(lines=lines, tables=SideTables.model_validate_json(encoded, strict=True))

@@ -16,6 +16,16 @@ from models.problems import as_one
 Tables: TypeAlias = Mapping[str, type[BaseModel]]
 
 _PYDANTIC_PREFIX = re.compile(r"\w+ should (be|have) ")
+_EXPECTED = {  # by pydantic's type of the mistake, where its own words are not those of a TOML file
+    "missing": "a value: it has no default",
+    "model_type": "a table",
+    "dict_type": "a table",
+    "tuple_type": "a list",
+    "string_type": "a text in quotes",
+    "bool_type": "true or false",
+    "string_pattern_mismatch": "a name of letters, digits, '.', '_' and '-' that begins with a letter or '_'",
+}
+_THREE = {"mean": "three numbers", "std": "three numbers", "background": "three levels: red, green, blue"}
 _OWN_SENTENCE = re.compile(r"Value error, found (.*), expected (.*)")  # of the validators of Preprocessing
 
 
@@ -36,14 +46,28 @@ def impossible(error: ValidationError, lines: ConfigLines, tables: Tables) -> Mo
 
 
 def _impossible_value(detail: ErrorDetails, lines: ConfigLines, tables: Tables) -> ConfigError:
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in detail["loc"]).lstrip(".")
+    steps = detail["loc"][: -1 if detail["loc"][-1:] == ("[key]",) or _is_about_length(detail) else None]
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
     if detail["type"] == "extra_forbidden":
         return _unknown_key(detail, path, lines, tables)
     own = _OWN_SENTENCE.fullmatch(detail["msg"])
     if own:
         return lines.error(path, found=own[1], expected=own[2])
-    found = "nothing" if detail["type"] == "missing" else json.dumps(detail["input"], default=str)
-    return lines.error(path or TOP_LEVEL, found=found, expected=_PYDANTIC_PREFIX.sub("", detail["msg"]))
+    is_absent = detail["type"] == "missing" and not _is_about_length(detail)
+    found = "nothing" if is_absent else json.dumps(detail["input"], default=str)
+    return lines.error(path or TOP_LEVEL, found=found, expected=_expected(detail, str(steps[-1] if steps else "")))
+
+
+def _is_about_length(detail: ErrorDetails) -> bool:
+    """Whether a list has too few elements, which pydantic says of the first one that is missing."""
+    return detail["type"] == "missing" and isinstance(detail["loc"][-1], int)
+
+
+def _expected(detail: ErrorDetails, key: str) -> str:
+    if key in _THREE and (detail["type"] in {"too_long", "tuple_type"} or _is_about_length(detail)):
+        return _THREE[key]
+    expected = _EXPECTED.get(detail["type"]) or _PYDANTIC_PREFIX.sub("", detail["msg"])
+    return f"a number {expected}" if expected.startswith(("greater", "less")) else expected
 
 
 def _unknown_key(detail: ErrorDetails, path: str, lines: ConfigLines, tables: Tables) -> ConfigError:

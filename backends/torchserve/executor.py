@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import yaml
 
 from backends.errors import ExecutionError, LoadError, PredictionError
 from backends.ports import Executor, Placement
+from backends.python_loop import thread_event_loop
 from backends.torchserve import ts_package
 from backends.torchserve.context import Context
 from backends.torchserve.handler_code import Handler, HandlerCode
@@ -18,6 +19,7 @@ from backends.torchserve.metrics import HandlerMetrics
 from backends.torchserve.rows import STATUSES_OF_ERRORS, Request, RowReader, answers_of, joined
 from backends.torchserve.utilities import PredictionException
 from batching.clock import MILLISECOND_NS, Clock, MonotonicClock
+from models.archives.manifest import FILES, file_in_archive
 from models.inference import Tensors
 from models.spec import ModelSpec
 
@@ -77,12 +79,27 @@ class HandlerExecutor:
         """
         read = self._reader.read(inputs[self._spec.inputs[0].name].ravel().tolist())
         requests = [each for each in read if isinstance(each, Request)]
+        together = [each for each in requests if not each.is_asked_alone]
         started_ns = self._clock.now_ns()
-        answers = iter(answers_of(requests, self._answers(requests)) if requests else ())
+        answers = iter(answers_of(together, self._answers(together)) if together else ())
+        elements = [self._element(each, answers) for each in read]
         self._metrics.add_time("PredictionTime", (self._clock.now_ns() - started_ns) / MILLISECOND_NS)
         self._metrics.report_if_due()
-        elements = [next(answers) if isinstance(each, Request) else each for each in read]
         return joined(self._spec.outputs[0].name, elements)
+
+    def _element(
+        self, row: Request | PredictionError, answers: Iterator[bytes | ExecutionError]
+    ) -> bytes | ExecutionError:
+        """The answer to a row: the next one of the batch's, or that of a call of its own."""
+        if not isinstance(row, Request):
+            return row
+        if not row.is_asked_alone:
+            return next(answers)
+        try:
+            (answer,) = answers_of([row], self._answers([row]))
+        except ExecutionError as error:
+            return error.with_traceback(None)  # which would keep the batch in memory
+        return answer
 
     def close(self) -> None:
         """Let go of the handler. Safe to call twice."""
@@ -96,6 +113,7 @@ class HandlerExecutor:
         """What TorchServe's workers give: the working directory, and what can be imported."""
         leave = self._surroundings.callback
         self._surroundings.enter_context(contextlib.chdir(self._directory))
+        self._surroundings.enter_context(thread_event_loop())
         directory, requirements = str(self._directory), self._spec.parameters.get("requirements_dir", "")
         path = list(sys.path)
         leave(lambda: sys.path.__setitem__(slice(None), path))
@@ -109,8 +127,10 @@ class HandlerExecutor:
 
     def _new_context(self) -> Context:
         manifest = self._read(self._spec.file, json.loads)
-        described = manifest.get("model")
-        config_file = described.get("configFile") if isinstance(described, dict) else None
+        files = self._files_of(manifest)
+        if files:
+            manifest = {**manifest, "model": {**manifest["model"], **files}}
+        config_file = files.get("configFile")
         config = self._read(self._directory / config_file, yaml.safe_load) if config_file else {}
         return Context(
             self._spec.name,
@@ -123,6 +143,13 @@ class HandlerExecutor:
             self._metrics,
             config,
         )
+
+    def _files_of(self, manifest: Mapping[str, Any]) -> Mapping[str, str]:
+        """The names that a manifest's files have in the archive, which handlers join to ``model_dir``."""
+        described = manifest.get("model")
+        given = described if isinstance(described, dict) else {}
+        named = {key: name for key in FILES if isinstance(name := given.get(key), str) and name}
+        return {key: file_in_archive(self._directory, name) or Path(name).name for key, name in named.items()}
 
     def _read(self, file: Path, parse: Any) -> Mapping[str, Any]:
         """A file of the archive, an object at the top of it; an empty one counts as such."""

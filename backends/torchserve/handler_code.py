@@ -81,8 +81,8 @@ class HandlerCode:
         handlers = [each for each in found if each not in bases]
         if len(handlers) != 1:
             names = ", ".join(each.__name__ for each in handlers)
-            text = f"the handler classes {names}" if names else f"{self._function or 'neither of them'}"
-            raise self.code.refusal(f"no single handler: {text}", _EXPECTED)
+            text = f"no single handler: the handler classes {names}" if names else f"no {self._function or 'handler'}"
+            raise self.code.refusal(text, _EXPECTED)
         return self._made(handlers[0])
 
     def _built_in(self) -> Handler:

@@ -13,12 +13,13 @@ from backends.errors import ExecutionError, PredictionError, WrongRowsError
 from backends.request_answers import join_answers
 from backends.torchserve.context import RequestProcessor
 from models.errors import MalformedRequestError
-from models.handler_rows import Field, HandlerRow, decode_row, encode_response
+from models.handler_rows import Field, HandlerResponse, HandlerRow, decode_row, encode_response
 from models.inference import Array, Tensors
 
 logger = logging.getLogger(__name__)
 
 STATUSES_OF_ERRORS = range(400, 600)
+_ALONE = ("describe", "explain")
 
 
 class RowReader:
@@ -74,6 +75,11 @@ class Request:
         described = {name: {"content-type": field.content_type or ""} for name, field in row.fields.items()}
         self.processor = RequestProcessor({**described, **row.headers})
 
+    @property
+    def is_asked_alone(self) -> bool:
+        """A handler looks for these headers at the first request of a batch, and answers that one only."""
+        return any(self.processor.get_request_property(header) == "True" for header in _ALONE)
+
     def element(self, answer: object) -> bytes | ExecutionError:
         """The handler's answer as the request came: plain, or in an envelope.
 
@@ -83,7 +89,7 @@ class Request:
         if isinstance(body, ExecutionError):
             return body
         if not self._is_plain:
-            return encode_response(self.processor.response(body))
+            return _enveloped(self.processor.response(body))
         status = self.processor.get_response_status_code()
         return PredictionError(body.decode(errors="replace"), status=status) if status in STATUSES_OF_ERRORS else body
 
@@ -117,17 +123,32 @@ def _column(elements: Sequence[object]) -> Array:
     return column
 
 
+def _enveloped(response: HandlerResponse) -> bytes | ExecutionError:
+    try:
+        return encode_response(response)
+    except TypeError as error:
+        return ExecutionError(f"the handler has set a phrase or header that cannot be sent: {error}")
+
+
 def _body(answer: object) -> bytes | ExecutionError:
     if isinstance(answer, bytes | bytearray):
         return bytes(answer)
     if isinstance(answer, str):
-        return answer.encode()
+        return _text(answer)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(answer, torch.Tensor):
         # TorchServe sends it as a pickle, which no client should have to load.
         return ExecutionError("the handler answered with a torch.Tensor, expected bytes, str or JSON: use .tolist()")
     try:
-        return json.dumps(answer, indent=2).encode()
+        return json.dumps(answer, indent=2).encode()  # ASCII, so that half characters are escaped
     except (TypeError, ValueError, RecursionError) as error:
         kind = type(answer).__name__
         return ExecutionError(f"the handler answered with {kind}, expected bytes, str or JSON: {error}")
+
+
+def _text(answer: str) -> bytes | ExecutionError:
+    try:
+        return answer.encode()
+    except UnicodeEncodeError as error:
+        found = f"the half character {answer[error.start]!a} at its position {error.start}"
+        return ExecutionError(f"the handler answered with a str with {found}, expected text that is UTF-8")

@@ -46,12 +46,13 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
 
     Raises:
         TypeError: The file has another form.
+        ValueError: It is no JSON in UTF-8.
     """
     file = Path(mapping_file_path)
     if not file.is_file():
         logger.warning("%s is missing: answers have the numbers of classes, not their names", file.name)
         return None
-    found = json.loads(file.read_text(encoding="utf-8"))
+    found = _json(file)
     if isinstance(found, dict) and isinstance(found.get("object_type_names"), list):
         found = {str(index): name for index, name in enumerate(found["object_type_names"])}
     if not isinstance(found, dict):
@@ -70,10 +71,13 @@ def map_class_to_label(
         probs: For each row, one probability a class.
         mapping: Names by index as text.
         lbl_classes: For each row, the indices that its probabilities belong to; by default 0, 1, 2, ...
+
+    Raises:
+        LookupError: A class has no name in the mapping.
     """
     classes = [range(len(row)) for row in probs] if lbl_classes is None else lbl_classes
     return [
-        {str(index) if mapping is None else mapping[str(index)]: value for index, value in zip(*row, strict=False)}
+        {_name(index, mapping): value for index, value in zip(*row, strict=False)}
         for row in zip(classes, probs, strict=False)
     ]
 
@@ -99,6 +103,22 @@ def timed(function: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return measured
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file.name}: found what is no JSON in UTF-8 ({error}), expected names by index") from error
+
+
+def _name(index: int, mapping: Mapping[str, str] | None) -> str:
+    name = str(index) if mapping is None else mapping.get(str(index))
+    if name is None:
+        raise LookupError(
+            f"index_to_name.json has no name of class '{index}', expected one for each of the model's classes"
+        )
+    return name
 
 
 def _label(file_name: str, index: str, value: object) -> str:

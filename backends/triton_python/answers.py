@@ -1,5 +1,6 @@
 """What ``execute`` has returned, checked request by request: a wrong response fails its own request only."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,6 +75,9 @@ def _answer(spec: ModelSpec, request: ServedRequest, rows: int, response: object
     if error is not None:
         raise _ERRORS.get(error.code(), CodeError)(str(error.message()))
     tensors = {tensor.name(): tensor for tensor in response.output_tensors()}
+    if len(tensors) < len(response.output_tensors()):
+        names = Counter(tensor.name() for tensor in response.output_tensors())
+        raise ExecutionError(f"the response has the output '{names.most_common(1)[0][0]}' twice, expected it once")
     unknown = sorted(tensors.keys() - {output.name for output in spec.outputs})
     if unknown:
         raise ExecutionError(f"the response has the output '{unknown[0]}', which the configuration does not declare")

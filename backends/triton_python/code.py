@@ -90,7 +90,7 @@ def initialize_arguments(spec: ModelSpec, context: ModelContext) -> dict[str, st
     return {
         "model_config": config,
         "model_instance_kind": "CPU" if context.device == "cpu" else "GPU",
-        "model_instance_name": f"{spec.name}_0",
+        "model_instance_name": context.instance_name,
         "model_instance_device_id": "0",
         "model_repository": directory,
         "model_version": str(spec.version),

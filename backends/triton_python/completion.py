@@ -4,7 +4,7 @@ import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from backends.process.child import ChildProcess
 from models.errors import RepositoryError
@@ -27,7 +27,8 @@ def complete(file: Path, config: str, *, timeout_s: float = TIMEOUT_S) -> str:
     Raises:
         RepositoryError: The code fails, crashes or takes too long; names the user's file and line.
     """
-    where = f"model '{file.parent.parent.name}' version {file.parent.name}: auto_complete_config"
+    model = f"model '{file.parent.parent.name}' version {file.parent.name}: "
+    where = f"{model}auto_complete_config"
     with ExitStack() as stack:
         order, answer = (stack.enter_context(_shared_file(name)) for name in ("order", "answer"))
         order.write(json.dumps({"file": str(file), "config": config}).encode())
@@ -37,10 +38,26 @@ def complete(file: Path, config: str, *, timeout_s: float = TIMEOUT_S) -> str:
         text = answer.read()
     if not text:
         raise RepositoryError(f"{where}: its process {ending}, expected a completed configuration")
-    outcome = json.loads(text)
-    if "error" in outcome:
-        raise RepositoryError(f"{where}: {outcome['error']}")
-    return str(outcome["config"])
+    outcome = _outcome(text)
+    if outcome is None:
+        raise RepositoryError(f"{where}: its process wrote what is no answer, expected a completed configuration")
+    if outcome.error is not None:
+        raise RepositoryError(f"{where}: {outcome.error.removeprefix(model)}")
+    return outcome.config
+
+
+class _Outcome(NamedTuple):
+    config: str
+    error: str | None
+
+
+def _outcome(text: bytes) -> _Outcome | None:
+    """What the process has answered; None if it, or what the code did to its descriptors, has left something else."""
+    try:
+        found = json.loads(text)
+        return _Outcome(str(found.get("config", "")), found.get("error"))
+    except (ValueError, AttributeError):
+        return None
 
 
 def _run(name: str, order: BinaryIO, answer: BinaryIO, timeout_s: float) -> str:

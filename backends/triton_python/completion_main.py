@@ -1,5 +1,6 @@
 """The process that runs ``auto_complete_config``. Arguments: the descriptors of two files, the order and the answer."""
 
+import contextlib
 import json
 import os
 import signal
@@ -29,8 +30,16 @@ def completed(file: Path, config: str) -> str:
         failure = code.load_error(error)
     else:
         if isinstance(found, ModelConfig):
-            return json.dumps(found.as_dict())
+            return _as_json(code, found)
         failure = code.refusal(f"{kind_of(found)} returned", "expected the ModelConfig that it was given")
+    raise failure
+
+
+def _as_json(code: TritonCode, found: ModelConfig) -> str:
+    try:
+        return json.dumps(found.as_dict())
+    except (TypeError, ValueError) as error:  # what the code has put there without `add_input` and the like
+        failure = code.refusal(f"a configuration that is no JSON ({error})", "expected plain numbers, texts and lists")
     raise failure
 
 
@@ -49,8 +58,9 @@ def _any_spec(file: Path) -> ModelSpec:
 
 
 def main(order_fd: str, answer_fd: str) -> None:
-    """Read the order, run the code, write the answer."""
+    """Read the order, run the code, write the answer, and end the process."""
     signal.alarm(_LIFETIME_S)
+    own_pid = os.getpid()
     size_bytes = os.fstat(int(order_fd)).st_size
     order = json.loads(os.pread(int(order_fd), size_bytes, 0))  # from its start, wherever the writer was
     path = Path(order["file"])
@@ -58,10 +68,16 @@ def main(order_fd: str, answer_fd: str) -> None:
     user_code_path(path.parent)
     try:
         outcome = {"config": completed(path, order["config"])}
-    except (LoadError, TypeError, ValueError) as error:  # of the second kind: what JSON cannot hold
+    except LoadError as error:
         outcome = {"error": str(error)}
+    if os.getpid() != own_pid:
+        os._exit(0)  # a child that the code has forked, and that came back from it: only the parent answers
     with os.fdopen(int(answer_fd), "wb") as answer:
         answer.write(json.dumps(outcome).encode())
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the code may have put anything in their places
+            stream.flush()
+    os._exit(0)  # threads that the code has started would keep the process alive
 
 
 if __name__ == "__main__":

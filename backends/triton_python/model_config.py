@@ -93,6 +93,11 @@ def _tensor(model_config: Mapping[str, Any], kind: str, name: str) -> Any:
 
 
 def _check_keys(what: str, found: Mapping[str, Any], required: set[str], allowed: set[str]) -> None:
+    """Raise ValueError for other keys, or for values that JSON has not: here, where the user's line is known."""
+    try:
+        json.dumps(dict(found))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what}: found a value that is no JSON ({error}), expected plain numbers and texts") from None
     missing, unknown = required - found.keys(), found.keys() - allowed
     if missing or unknown:
         names = ", ".join(sorted(missing or unknown))

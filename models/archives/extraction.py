@@ -4,6 +4,7 @@
 
     <work>/<sha256>/MAR-INF/MANIFEST.json     directories 0700, files 0600
     <work>/<sha256>/model.pt
+    <work>/.in-use-<random>                   one a process, see models.archives.folders
 
 Everything is checked while it is copied into a folder of another name, which is renamed at the end: what a folder of
 this name holds has passed all checks, and code that runs from it does not change when the archive does.
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from models.archives.containers import Container, DirectoryContainer, damage_is_told, open_container
+from models.archives.folders import PrivateFolders
 from models.archives.limits import ExtractionLimits, Gate
 from models.errors import ArchiveError
 
@@ -29,47 +31,44 @@ class _Hash(Protocol):
     def update(self, data: bytes, /) -> None: ...
 
 
-def extract(archive: Path, work: Path, limits: ExtractionLimits) -> Path:
-    """The private folder with the content of an archive, made now or found. Blocks.
+def extract(archive: Path, folders: PrivateFolders, limits: ExtractionLimits) -> Path:
+    """The private folder with the content of an archive, made now or found; kept as long as this process. Blocks.
 
     Args:
         archive: A zip or tar.gz file, or a directory.
-        work: Where private folders are; made if missing.
+        folders: Where private folders are; when one is made, forgotten ones are removed.
         limits: What is refused.
 
     Raises:
         ArchiveError: It is damaged, unsafe or too large, or it changes while it is read.
         OSError: A file cannot be read or written.
     """
-    work.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return _copy(archive, work, limits) if archive.is_dir() else _unpack(archive, work, limits)
+    folders.work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return _copy(archive, folders, limits) if archive.is_dir() else _unpack(archive, folders, limits)
 
 
-def _unpack(archive: Path, work: Path, limits: ExtractionLimits) -> Path:
+def _unpack(archive: Path, folders: PrivateFolders, limits: ExtractionLimits) -> Path:
     with archive.open("rb") as file:
         before = os.fstat(file.fileno())
-        folder = work / hashlib.file_digest(file, "sha256").hexdigest()
-        if folder.is_dir():
-            return folder
-        with _staging(work) as staging:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if folders.keep(digest):
+            return folders.work / digest
+        with _staging(folders.work) as staging:
             with damage_is_told(archive.name):
                 container = open_container(file, archive.name)
                 _Copy(staging, Gate(archive.name, before.st_size, limits)).run(container)
             after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
                 raise ArchiveError(f"{archive.name}: found a file that changes while it is read, expected a whole one")
-            _settle(staging, folder)
-    return folder
+            return _settled(staging, folders, digest)
 
 
-def _copy(directory: Path, work: Path, limits: ExtractionLimits) -> Path:
+def _copy(directory: Path, folders: PrivateFolders, limits: ExtractionLimits) -> Path:
     """As for a file, but the digest is known only when everything is copied."""
     content = hashlib.sha256()
-    with _staging(work) as staging:
+    with _staging(folders.work) as staging:
         _Copy(staging, Gate(directory.name, 0, limits), content).run(DirectoryContainer(directory))
-        folder = work / content.hexdigest()
-        _settle(staging, folder)
-    return folder
+        return _settled(staging, folders, content.hexdigest())
 
 
 @contextmanager
@@ -83,14 +82,11 @@ def _staging(work: Path) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _settle(staging: Path, folder: Path) -> None:
-    try:
-        staging.rename(folder)
-    except OSError:
-        # Another process was faster, and its result is as good.
-        if not folder.is_dir():
-            raise
-    _sync(folder.parent)
+def _settled(staging: Path, folders: PrivateFolders, digest: str) -> Path:
+    folder = folders.adopt(staging, digest)
+    _sync(folders.work)
+    folders.prune()
+    return folder
 
 
 class _Copy:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from models.archives.limits import problem_of_name
-from models.archives.shown import printable, shown, shown_json
+from models.archives.shown import shown, shown_json
 from models.errors import ConfigError
-from models.model_names import NAME_RULE, is_model_name
+from models.model_names import NAME_RULE, is_model_name, printable
 from models.text_files import read_plain
 
 MANIFEST = "MAR-INF/MANIFEST.json"
@@ -25,8 +25,9 @@ _TOP_LEVEL = frozenset({
     "createdOn", "runtime", "model", "archiverVersion", "description", "license", "implementationVersion",
     "specificationVersion", "publisher", "engine",
 })  # fmt: skip
-_FILES = ("serializedFile", "modelFile", "requirementsFile", "configFile")
-_OF_MODEL = frozenset({*_FILES, "modelName", "modelVersion", "handler", "extensions", "description", "version"})
+FILES = ("serializedFile", "modelFile", "requirementsFile", "configFile")
+"""What names files of the archive."""
+_OF_MODEL = frozenset({*FILES, "modelName", "modelVersion", "handler", "extensions", "description", "version"})
 _REFUSED = {"envelope": "a service envelope", "workflow": "a workflow"}
 
 
@@ -135,7 +136,8 @@ def file_in_archive(directory: Path, name: str) -> str | None:
             archive was packed: torch-model-archiver packs files without them.
     """
     plain = name.removeprefix("./")
-    return next((each for each in (plain, plain.rpartition("/")[2]) if (directory / each).exists()), None)
+    names = [each for each in (plain, plain.rpartition("/")[2]) if not problem_of_name(each)]
+    return next((each for each in names if (directory / each).exists()), None)
 
 
 def handler_of(manifest: Manifest, directory: Path) -> str:
@@ -176,7 +178,7 @@ class _Reader:
             version=self._number(version),
             version_name=version,
             handler=handler,
-            files={key: self._file_name(model, key) for key in _FILES if model.get(key)},
+            files={key: self._file_name(model, key) for key in FILES if model.get(key)},
             notes=tuple(self._notes),
         )
 
@@ -221,7 +223,9 @@ class _Reader:
                 similar = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
                 hint = f"; did you mean {similar[0]}?" if similar else ""
                 line = _line_of(self._text, key) or 1
-                self._notes.append(f"{self._source}:{line}: {prefix}{printable(key[:80])}: has no effect: unknown{hint}")
+                self._notes.append(
+                    f"{self._source}:{line}: {prefix}{printable(key[:80])}: has no effect: unknown{hint}"
+                )
 
     def _check_runtime(self, runtime: object) -> None:
         if runtime not in _RUNTIMES:

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from models.archives.java_properties import Property
 from models.archives.settings import Checked, check_settings, flag, place_of
+from models.archives.shown import shown_json
 from models.config_lines import TOP_LEVEL, ConfigLines
 from models.errors import ConfigError
+from models.model_names import printable
 
 _WITHOUT_EFFECT = {
     "marName": "archives are found by what their manifests say",
@@ -63,8 +65,8 @@ def _checked(table: Mapping[str, object], lines: ConfigLines, prefix: str) -> Ch
         for key in checked.unknown
     ]
     if expected := flag(table.get("defaultVersion", False)):
-        shown = json.dumps(table["defaultVersion"])[:80]
-        problems.append(lines.error(f"{prefix}defaultVersion", found=shown, expected=expected))
+        found = shown_json(table["defaultVersion"])
+        problems.append(lines.error(f"{prefix}defaultVersion", found=found, expected=expected))
     notes = [
         f"{place_of(lines, prefix + key)}: {prefix}{key}: has no effect: {reason}"
         for key, reason in _WITHOUT_EFFECT.items()
@@ -75,7 +77,7 @@ def _checked(table: Mapping[str, object], lines: ConfigLines, prefix: str) -> Ch
 
 def _json(found: Property, source: str) -> object:
     try:
-        return json.loads(found.value)
+        return json.loads(found.value, object_pairs_hook=_printable)
     except json.JSONDecodeError as error:
         line = found.line_at(error.pos)
         raise ConfigError(source=source, line=line, field="models", found=error.msg, expected="JSON") from error
@@ -84,14 +86,18 @@ def _json(found: Property, source: str) -> object:
         raise ConfigError(source=source, line=found.line, field="models", found=text, expected="JSON") from error
 
 
+def _printable(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    return {printable(name): value for name, value in pairs}
+
+
 def _tables(value: object, lines: ConfigLines, path: str) -> Iterator[tuple[str, dict[str, object]]]:
     """The members of an object that holds objects. Raises ConfigError for anything else."""
     expected = 'tables by model and version: {"name": {"1.0": {"batchSize": 4}}}'
     if not isinstance(value, dict):
-        raise lines.error(path or TOP_LEVEL, found=json.dumps(value)[:80], expected=expected)
+        raise lines.error(path or TOP_LEVEL, found=shown_json(value), expected=expected)
     for name, member in value.items():
         if not isinstance(member, dict):
-            raise lines.error(f"{path}.{name}", found=json.dumps(member)[:80], expected=expected)
+            raise lines.error(f"{path}.{name}", found=shown_json(member), expected=expected)
         yield name, member
 
 

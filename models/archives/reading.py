@@ -1,23 +1,24 @@
-"""One archive: looked into for its manifest, or unpacked and read as a whole."""
+"""One archive, unpacked and read as a whole."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from models.archives.containers import Container, ZipContainer, damage_is_told, open_container
 from models.archives.extraction import extract
-from models.archives.limits import ExtractionLimits, Gate
-from models.archives.manifest import MANIFEST, MANIFEST_BYTES, Manifest, check_files, parse_manifest
+from models.archives.folders import PrivateFolders
+from models.archives.handler_names import check_handler
+from models.archives.known_names import SUFFIXES
+from models.archives.limits import ExtractionLimits, problem_of_name
+from models.archives.manifest import MANIFEST, Manifest, file_in_archive, located, read_manifest
 from models.archives.model_yaml import read_model_yaml
 from models.archives.requirements import read_requirements
 from models.archives.settings import Checked, Settings
+from models.archives.shown import shown
 from models.archives.specification import model_spec
-from models.errors import ArchiveError, ModelsError
+from models.errors import ArchiveError
 from models.problems import Problems
 from models.spec import DeviceKind, ModelSpec
 
-SUFFIXES = (".mar", ".tar.gz", ".tgz")
 _YAML = "model-config.yaml"
 _NOTHING = Checked(Settings({}), (), (), ())
 
@@ -50,55 +51,7 @@ def is_unpacked(directory: Path) -> bool:
     return (directory / MANIFEST).parent.is_dir()
 
 
-_last_names: dict[Path, str] = {}
-
-
-def model_name(archive: Path, limits: ExtractionLimits) -> str:
-    """The model's name, from the manifest. Blocks.
-
-    A broken archive has the name that it had before it broke, so that a model does not vanish while its archive is
-    copied over; one that was never read has the file's.
-    """
-    try:
-        _last_names[archive] = parse_manifest(_manifest_of(archive, limits), archive.name).model_name
-    except (ModelsError, OSError):  # which reading it as a whole will tell
-        return _last_names.get(archive) or stem(archive)
-    return _last_names[archive]
-
-
-def _manifest_of(archive: Path, limits: ExtractionLimits) -> bytes:
-    if archive.is_dir():
-        return (archive / MANIFEST).read_bytes()
-    found = archive.stat()
-    return _peek(archive, limits, (found.st_ino, found.st_size, found.st_mtime_ns))
-
-
-def stem(archive: Path) -> str:
-    """The file's name without what says that it is an archive."""
-    return next((archive.name.removesuffix(end) for end in SUFFIXES if archive.name.endswith(end)), archive.name)
-
-
-@lru_cache(maxsize=1024)  # a tar file is read up to the manifest, which torch-model-archiver puts at its end
-def _peek(archive: Path, limits: ExtractionLimits, _stamp: tuple[int, int, int]) -> bytes:
-    """The manifest of a file; empty if it has none or is broken. Raises OSError."""
-    try:
-        with archive.open("rb") as file, damage_is_told(archive.name):
-            return _find_manifest(open_container(file, archive.name), Gate(archive.name, _stamp[1], limits))
-    except ArchiveError:
-        return b""
-
-
-def _find_manifest(container: Container, gate: Gate) -> bytes:
-    if isinstance(container, ZipContainer):
-        return container.read(MANIFEST, MANIFEST_BYTES + 1) or b""
-    for member in container.members(gate):
-        gate.admit(member.name, is_directory=member.content is None, declared_bytes=member.declared_bytes)
-        if member.content is not None and MANIFEST in (member.name, member.name.partition("/")[2]):
-            return member.content.read(MANIFEST_BYTES + 1)
-    return b""
-
-
-def unpack(archive: Path, work: Path, limits: ExtractionLimits) -> Archive:
+def unpack(archive: Path, folders: PrivateFolders, limits: ExtractionLimits) -> Archive:
     """Unpack an archive, or find it unpacked, and read its manifest. Blocks.
 
     Raises:
@@ -106,9 +59,12 @@ def unpack(archive: Path, work: Path, limits: ExtractionLimits) -> Archive:
         ConfigError: The manifest is wrong.
         OSError: A file cannot be read or written.
     """
-    directory = _model_directory(extract(archive, work, limits), archive.name)
-    manifest = parse_manifest((directory / MANIFEST).read_bytes(), f"{archive.name}/{MANIFEST}")
-    return Archive(archive.name, directory, manifest)
+    if problem := problem_of_name(archive.name):
+        raise ArchiveError(f"{shown(archive.name)}: found a file {problem}, expected a plain name; rename it")
+    if (archive / MANIFEST).exists():  # an unpacked one, of which everything would be copied first
+        read_manifest(archive, archive.name)
+    directory = _model_directory(extract(archive, folders, limits), archive.name)
+    return Archive(archive.name, directory, read_manifest(directory, archive.name))
 
 
 def _model_directory(folder: Path, archive: str) -> Path:
@@ -138,7 +94,9 @@ def specify(
         OSError: A file cannot be read.
     """
     problems = Problems()
-    problems.attempt(check_files, archive.manifest, archive.directory)
+    manifest = problems.attempt(located, archive.manifest, archive.directory) or archive.manifest
+    problems.attempt(check_handler, archive.manifest, archive.directory)
+    archive = replace(archive, manifest=manifest)
     checked = problems.attempt(_model_config, archive) or _NOTHING
     problems.add_all(checked.problems)
     problems.raise_any()
@@ -149,8 +107,9 @@ def specify(
 
 
 def _model_config(archive: Archive) -> Checked:
-    name = archive.manifest.files.get("configFile")
-    if name is None or not (archive.directory / name).is_file():
+    given = archive.manifest.files.get("configFile")
+    name = given and file_in_archive(archive.directory, given)
+    if not name:
         return _NOTHING
     return read_model_yaml(archive.directory / name, f"{archive.file_name}/{name}")
 

@@ -32,11 +32,6 @@ def shown(value: object) -> str:
     return text if len(text) <= 83 else f"{text[:80]}..."
 
 
-def printable(text: str) -> str:
-    """A key or a name for a message: what is not printable ASCII is escaped."""
-    return text if text.isascii() and text.isprintable() else ascii(text)[1:-1]
-
-
 def shown_json(value: object) -> str:
     """A value of a JSON document for a message: as `shown`, in JSON's spelling."""
     if isinstance(value, dict | list):

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from models.archives.manifest import MANIFEST, Manifest, handler_of
 from models.archives.settings import Settings
+from models.effective import effective_tables
 from models.pbtxt import parse_json, to_json
+from models.provenance import DEFAULT, leaves
 from models.spec import BatchingSpec, DeviceKind, ExecutionSpec, InstanceGroup, ModelSpec
 from models.tensors import DataType, TensorSpec
 
@@ -53,7 +56,7 @@ def model_spec(
         **{key: manifest.files[entry] for key, entry in _FILES.items() if entry in manifest.files},
         **{key: str(value).lower() for key, value in flags.items()},
     }
-    return ModelSpec(
+    spec = ModelSpec(
         name=name,
         version=manifest.version,
         version_name=manifest.version_name,
@@ -71,8 +74,8 @@ def model_spec(
         file=directory / MANIFEST,
         parameters=parameters,
         config=_config(name, settings, groups, parameters),
-        sources=dict(_sources(manifest, settings, groups)),
     )
+    return replace(spec, sources=_sources_of_all(spec, dict(_sources(manifest, settings, groups))))
 
 
 def _number(settings: Settings, key: str) -> int:
@@ -152,9 +155,19 @@ def _group(group: InstanceGroup) -> Mapping[str, object]:
     return {"name": group.name, "kind": kind.value, "count": group.count, "gpus": list(group.gpus)}
 
 
+def _sources_of_all(spec: ModelSpec, known: Mapping[str, str]) -> Mapping[str, str]:
+    """The source of each value that is shown, as other models have them: what is not known is a default."""
+    paths = [path for path, _ in leaves(spec.config)]
+    paths += [f"shoal.{path}" for path, _ in leaves(effective_tables(spec))]
+    return {path: next((known[field] for field in known if _is_in(field, path)), DEFAULT) for path in paths}
+
+
+def _is_in(field: str, path: str) -> bool:
+    return path == field or path.startswith((f"{field}.", f"{field}["))
+
+
 def _sources(manifest: Manifest, settings: Settings, groups: tuple[InstanceGroup, ...]) -> Iterator[tuple[str, str]]:
     yield "name", manifest.place_of("modelName")
-    yield "version", manifest.place_of("modelVersion")
     yield "parameters.handler", manifest.place_of("handler")
     for parameter, entry in _FILES.items():
         if entry in manifest.files:
@@ -168,6 +181,6 @@ def _sources(manifest: Manifest, settings: Settings, groups: tuple[InstanceGroup
         yield f"instance_group[{index}].kind", settings.source("deviceIds" if is_given else "deviceType")
         yield f"instance_group[{index}].gpus", settings.source("deviceIds")
     for parameter, key in (*_PARAMETERS.items(), ("use_job_ticket", "useJobTicket")):
-        yield f"batching.parameters.{parameter}", settings.source(key)
-    yield "execution.step_timeout_s", settings.source("responseTimeout")
-    yield "execution.load_timeout_s", settings.source("startupTimeout")
+        yield f"shoal.batching.parameters.{parameter}", settings.source(key)
+    yield "shoal.execution.step_timeout_s", settings.source("responseTimeout")
+    yield "shoal.execution.load_timeout_s", settings.source("startupTimeout")

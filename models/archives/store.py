@@ -5,31 +5,42 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from models.archives.limits import ExtractionLimits
-from models.archives.reading import Archive, is_packed, is_unpacked, model_name, specify, stem, unpack
+from models.archives.folders import PrivateFolders
+from models.archives.known_names import KnownNames, stem
+from models.archives.limits import DEFAULT_LIMITS, ExtractionLimits
+from models.archives.reading import Archive, is_packed, is_unpacked, specify, unpack
 from models.archives.settings import place_of
-from models.archives.store_config import Loaded, StoreConfig, read_store_config
+from models.archives.store_config import (
+    STORE_CONFIG,
+    Loaded,
+    StoreConfig,
+    find_store_config,
+    foreign_configs,
+    read_store_config,
+)
 from models.config_lines import ConfigLines
 from models.errors import ArchiveError, ModelsError, RepositoryError
 from models.file_traces import FileTrace, traces, unfinished
 from models.model_entry import ModelEntry
+from models.model_names import printable
 from models.places import Place
 from models.problems import Problems
 from models.spec import ModelSpec
 
-_CONFIG = "config.properties"
-_NO_CONFIG = StoreConfig(lines=ConfigLines(source=_CONFIG))
-_DEFAULT_LIMITS = ExtractionLimits()
+_NO_CONFIG = StoreConfig(lines=ConfigLines(source=STORE_CONFIG))
 
 
-def archive_places(root: Path, work: Path, limits: ExtractionLimits = _DEFAULT_LIMITS) -> Sequence[Place]:
+def archive_places(
+    root: Path, folders: PrivateFolders, names: KnownNames, limits: ExtractionLimits = DEFAULT_LIMITS
+) -> Sequence[Place]:
     """The models of a store: archives and unpacked archives, those of one model name together. Blocks.
 
     A ``config.properties`` in the store, or beside it and naming it as its ``model_store``, is honoured.
 
     Args:
         root: The store's directory.
-        work: Where archives are unpacked; private to this server, or shared by servers of one user.
+        folders: Where archives are unpacked.
+        names: Of models, from earlier looks.
         limits: What archives may hold.
 
     Raises:
@@ -38,40 +49,40 @@ def archive_places(root: Path, work: Path, limits: ExtractionLimits = _DEFAULT_L
     try:
         paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
         found = [path for path in paths if is_packed(path) or is_unpacked(path)]
-        config_file = _find_config(root)
+        config_file = find_store_config(root)
         config = read_store_config(config_file) if config_file else _NO_CONFIG
+        known = names.look(root, found, limits)
         if not found and config.load is None:
             return ()
-        by_name = _by_name(root, found, config, limits)
+        by_name = _by_name(root, config, known)
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise RepositoryError(f"model store {root.name}: found {what}, expected a directory of archives") from error
-    skipped = tuple(path.name for path in paths if path.suffix == ".war")
-    store = _Store(config_file=config_file, work=work.absolute(), limits=limits, models=tuple(by_name), skipped=skipped)
+    skipped = tuple(printable(path.name) for path in paths if path.suffix == ".war")
+    store = _Store(
+        config_file=config_file,
+        folders=folders,
+        limits=limits,
+        models=tuple(by_name),
+        skipped=skipped,
+        notes=() if config_file else tuple(foreign_configs(root)),
+    )
     return [ArchivePlace(name, archives, store) for name, archives in by_name.items()]
 
 
-def _find_config(root: Path) -> Path | None:
-    """In the store; else beside it, if it says that it belongs to this store and not to something else."""
-    own = root / _CONFIG
-    if own.is_file():
-        return own
-    for file in (root.parent / _CONFIG, root.parent / "config" / _CONFIG):
-        if file.is_file() and read_store_config(file).store_name == root.name:
-            return file
-    return None
+def _by_name(root: Path, config: StoreConfig, names: Mapping[Path, str]) -> Mapping[str, Sequence[Path]]:
+    """Archives by the name of their model, sorted; one that is named and not there as well.
 
-
-def _by_name(
-    root: Path, found: Sequence[Path], config: StoreConfig, limits: ExtractionLimits
-) -> Mapping[str, Sequence[Path]]:
-    """Archives by the name of their model, sorted; one that is named and not there as well."""
-    loaded = config.load if config.load is not None else [Loaded(path.name) for path in found]
+    Args:
+        root: The store's directory.
+        config: Names archives, or none.
+        names: Those of the archives that are there.
+    """
+    loaded = config.load if config.load is not None else [Loaded(path.name) for path in names]
     by_name: defaultdict[str, list[Path]] = defaultdict(list)
     for entry in loaded:
         path = root / entry.file
-        is_there = path in found
-        by_name[entry.model or (model_name(path, limits) if is_there else stem(path))].append(path)
+        by_name[entry.model or names.get(path) or stem(path)] += [path] if entry.file else []
     return {name: sorted(set(paths)) for name, paths in sorted(by_name.items())}
 
 
@@ -80,10 +91,11 @@ class _Store:
     """What all places of a store share."""
 
     config_file: Path | None
-    work: Path
+    folders: PrivateFolders
     limits: ExtractionLimits
     models: tuple[str, ...]
     skipped: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def config(self) -> StoreConfig:
         """Read anew, because places are read when their fingerprints have changed."""
@@ -114,7 +126,7 @@ class ArchivePlace:
         for archive in self._archives:
             name = unfinished(traces(archive)) if archive.is_dir() else ""
             if name:
-                return f"{archive.name}/{name}"
+                return printable(f"{archive.name}/{name}")
         return ""
 
     def read(self, override: str | None = None) -> ModelEntry:
@@ -157,7 +169,7 @@ class _Reading:
         self._take_store_notes()
         self._check_tables(archives)
         specs = sorted(self._specify(self._each_once(archives)), key=lambda spec: spec.version)
-        self.notes += _order_notes(specs, self.config.tables.default_versions.get(self.name, ""))
+        self.notes += self._order_notes(specs)
         served = {spec.version for spec in specs}
         return ModelEntry(
             name=self.name,
@@ -165,23 +177,29 @@ class _Reading:
             broken=tuple(sorted(self.broken - served)),
             problems=self.problems.found(),
             notes=tuple(dict.fromkeys(self.notes)),
+            required=False if self._is_only_named(paths) else None,
             version_labels={
                 spec.version_name: spec.version for spec in specs if spec.version_name != str(spec.version)
             },
         )
 
+    def _is_only_named(self, paths: Sequence[Path]) -> bool:
+        """Whether nothing but load_models knows of the model: TorchServe logs that, and starts."""
+        return self.config.load is not None and not any(path.exists() for path in paths)
+
     def _unpack(self, path: Path) -> Archive | None:
         try:
             if not path.exists():
-                where = (
-                    "" if self.config.load is None else f"{place_of(self.config.lines, 'load_models')}: load_models: "
-                )
-                raise ArchiveError(f"{where}found no {path.name} in the store, expected it there")
-            return unpack(path, self.store.work, self.store.limits)
+                found = f"found no {path.name} in the store, expected it there"
+                if self.config.load is not None:
+                    where = f"{place_of(self.config.lines, 'load_models')}: load_models"
+                    found = f"{where}: {found} (the server is ready without it); put it there, or name it no more"
+                raise ArchiveError(found)
+            return unpack(path, self.store.folders, self.store.limits)
         except ModelsError as error:
             self.problems.add(error)
         except OSError as error:
-            self.problems.add(_unreadable(path.name, error))
+            self.problems.add(_unreadable(printable(path.name), error))
         return None
 
     def _each_once(self, archives: Sequence[Archive]) -> Iterator[Archive]:
@@ -225,10 +243,30 @@ class _Reading:
             return
         self.notes += [f"{name}: skipped, workflow archives are not served" for name in self.store.skipped]
         self.notes += self.config.notes
+        self.notes += self.store.notes
         for model in self.config.tables.by_model:
             if model not in self.store.models:
                 path = f"models.{model}"
                 self.notes.append(f"{place_of(self.config.lines, path)}: {path}: has no effect: no such model here")
+
+    def _order_notes(self, specs: Sequence[ModelSpec]) -> Iterator[str]:
+        """What requests without a version get, where that is not what the names of versions suggest."""
+        default = self.config.tables.default_versions.get(self.name, "")
+        names = [spec.version_name for spec in specs]
+        if default and default not in names:
+            path = f"models.{self.name}.{default}.defaultVersion"
+            where = place_of(self.config.lines, path)
+            yield f"{where}: {path}: has no effect: version {default} of {self.name} cannot be served, or is not there"
+        if not specs:
+            return
+        highest = specs[-1]
+        newest = max(names, key=lambda name: [int(step) for step in name.split(".")])
+        expected = default if default in names else newest
+        if expected != highest.version_name:
+            yield (
+                f"{self.name}: requests without a version get {highest.version_name} (number {highest.version}, the "
+                f"highest), not {expected}; to get that, name it, or take the other archive out of the store"
+            )
 
     def _check_tables(self, archives: Sequence[Archive]) -> None:
         """Tables of versions that are not there are mistakes if they leave a version that is there without one."""
@@ -246,20 +284,6 @@ class _Reading:
             else:
                 where = place_of(self.config.lines, path)
                 self.notes.append(f"{where}: {path}: has no effect: there is no such version here")
-
-
-def _order_notes(specs: Sequence[ModelSpec], default_version: str) -> Iterator[str]:
-    """What requests without a version get, where that is not what the names of versions suggest."""
-    if not specs:
-        return
-    highest = specs[-1]
-    newest = max(specs, key=lambda spec: [int(step) for step in spec.version_name.split(".")])
-    expected = default_version or newest.version_name
-    if expected != highest.version_name:
-        yield (
-            f"requests without a version get {highest.version_name} (number {highest.version}, the highest), not "
-            f"{expected}; to get that, name it, or take the other archive out of the store"
-        )
 
 
 def _unreadable(where: str, error: OSError) -> RepositoryError:

@@ -1,20 +1,25 @@
 """config.properties of a model store: which archives are loaded, and what is set for all and for single models."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from models.archives.java_properties import Property, parse_properties
+from models.archives.known_names import stem
+from models.archives.limits import problem_of_name
 from models.archives.model_tables import ModelTables, parse_model_tables
 from models.archives.settings import Check, Setting, Settings, place_of, similar_key, whole
+from models.archives.shown import shown
 from models.archives.small_files import read_small_text
+from models.archives.store_keys import WITHOUT_EFFECT
 from models.config_lines import ConfigLines
 from models.errors import ConfigError
+from models.model_names import NAME_RULE, is_model_name, nearest_name, printable
 
-_SERVER = "this is a setting of the server here, see `shoal serve --help`"
-_NOT_HERE = "there is nothing like it in this server"
+STORE_CONFIG = "config.properties"
+"""The file's name."""
+
 _NUMBERS: Mapping[str, tuple[str, Check]] = {
     "default_workers_per_model": ("minWorkers", whole(0, 1024)),
     "job_queue_size": ("jobQueueSize", whole(1)),
@@ -22,40 +27,19 @@ _NUMBERS: Mapping[str, tuple[str, Check]] = {
     "default_startup_timeout": ("startupTimeout", whole(1, 86_400)),
 }
 _FLAGS = ("limit_max_image_pixels", "decode_input_request")
-_WITHOUT_EFFECT = {
-    "model_store": "the store is the directory that --model-repository names",
-    "install_py_dep_per_model": "start the server with --install-py-dep-per-model instead",
-    "number_of_gpu": "all GPUs that the server sees are used",
-    **dict.fromkeys(
-        (
-            "inference_address", "management_address", "metrics_address", "max_request_size", "max_response_size",
-            "grpc_inference_address", "grpc_inference_port", "grpc_management_address", "grpc_management_port",
-            "metrics_mode", "metrics_config", "enable_metrics_api", "enable_model_api", "disable_token_authorization",
-            "cors_allowed_origin", "cors_allowed_methods", "cors_allowed_headers", "async_logging",
-        ),
-        _SERVER,
-    ),
-    **dict.fromkeys(
-        (
-            "number_of_netty_threads", "netty_client_threads", "enable_envvars_config", "allowed_urls", "vmargs",
-            "prefer_direct_buffer", "blacklist_env_vars", "model_snapshot", "ts_open_inference_protocol",
-            "keystore", "keystore_pass", "keystore_type", "private_key_file", "certificate_file", "use_native_io",
-            "io_ratio", "workflow_store", "cpu_launcher_enable", "cpu_launcher_args", "system_metrics_cmd",
-            "disable_system_metrics", "model_metrics_auto_detect", "ts_header_key_sequence_id",
-            "ts_header_key_sequence_start", "ts_header_key_sequence_end", "initial_worker_port",
-            "token_expiration_min", "default_service_handler", "unregister_model_timeout",
-        ),
-        _NOT_HERE,
-    ),
-}  # fmt: skip
-_KEYS = ("load_models", "models", "service_envelope", *_FLAGS, *_NUMBERS, *_WITHOUT_EFFECT)
+_KEYS = ("load_models", "models", "service_envelope", *_FLAGS, *_NUMBERS, *WITHOUT_EFFECT)
 _NOTHING_SET = Settings({})
 _NO_TABLES = ModelTables({}, {})
 _BY_FOLDED = {key.replace("_", ""): key for key in _KEYS}
 
 
 class Loaded(NamedTuple):
-    """One archive that ``load_models`` names; `model` is empty unless it renames the model."""
+    """One archive that ``load_models`` names.
+
+    Attributes:
+        file: Empty if it is refused.
+        model: Empty unless it renames the model; of one that is refused, the name under which that is told.
+    """
 
     file: str
     model: str = ""
@@ -94,9 +78,31 @@ def read_store_config(file: Path) -> StoreConfig:
         return StoreConfig(lines=ConfigLines(source=file.name), problems=(error,))
 
 
+def find_store_config(root: Path) -> Path | None:
+    """The file of a store: in it; else beside it, if it says that it belongs to this store."""
+    own = root / STORE_CONFIG
+    if own.exists():  # whatever it is: reading it tells
+        return own
+    return next((file for file in _beside(root) if read_store_config(file).store_name == root.name), None)
+
+
+def _beside(root: Path) -> Iterator[Path]:
+    return (file for file in (root.parent / STORE_CONFIG, root.parent / "config" / STORE_CONFIG) if file.is_file())
+
+
+def foreign_configs(root: Path) -> Iterator[str]:
+    """Sentences about files beside the store that are not taken for its own."""
+    for file in _beside(root):
+        name = read_store_config(file).store_name
+        found = (
+            f"its model_store is '{printable(name)}', not '{printable(root.name)}'" if name else "it has no model_store"
+        )
+        yield f"{STORE_CONFIG}: has no effect: it is beside the store and {found}; put it into the store"
+
+
 def parse_store_config(text: str, source: str) -> StoreConfig:
     """See `read_store_config`; but a file that cannot be understood as a whole is a ConfigError."""
-    properties = {found.key: found for found in parse_properties(text)}  # of equal keys the last one counts
+    properties = {printable(found.key): found for found in parse_properties(text)}  # of equal keys the last one counts
     line_by_field: dict[str, int] = {key: found.line for key, found in properties.items()}
     lines = ConfigLines(source=source, line_by_field=line_by_field)
     problems = [*_unknown(properties, lines), *_unsupported(properties, lines)]
@@ -133,16 +139,16 @@ def _unknown(properties: Mapping[str, Property], lines: ConfigLines) -> Iterator
 def _unsupported(properties: Mapping[str, Property], lines: ConfigLines) -> Iterator[ConfigError]:
     envelope = properties.get("service_envelope")
     if envelope and envelope.value.strip():
-        found = ascii(envelope.value.strip())[:80]
+        found = shown(envelope.value.strip())
         yield lines.error("service_envelope", found=found, expected="no such key: service envelopes are not supported")
 
 
 def _notes(properties: Mapping[str, Property], lines: ConfigLines) -> Iterator[str]:
     for key in properties:
-        if key in _WITHOUT_EFFECT:
-            yield f"{place_of(lines, key)}: {key}: has no effect: {_WITHOUT_EFFECT[key]}"
+        if key in WITHOUT_EFFECT:
+            yield f"{place_of(lines, key)}: {key}: has no effect: {WITHOUT_EFFECT[key]}"
         elif key not in _KEYS and not similar_key(key, _BY_FOLDED):
-            yield f"{place_of(lines, key)}: {ascii(key)[1:-1]}: has no effect: unknown"
+            yield f"{place_of(lines, key)}: {key}: has no effect: unknown"
 
 
 def _load(text: str, lines: ConfigLines) -> tuple[tuple[Loaded, ...] | None, list[ConfigError]]:
@@ -151,13 +157,16 @@ def _load(text: str, lines: ConfigLines) -> tuple[tuple[Loaded, ...] | None, lis
     loaded: list[Loaded] = []
     problems: list[ConfigError] = []
     for part in filter(None, map(str.strip, text.split(","))):
-        model, equals, file = part.partition("=")
-        file = file.strip() if equals else part
-        name = re.split(r"[/\\]", file)[-1]
-        if name != file:
+        model, equals, file = (step.strip() for step in part.rpartition("="))
+        if problem_of_name(file) or "/" in file:
             expected = "the name of an archive in the store; download it, or put it there"
-            problems.append(lines.error("load_models", found=ascii(file)[:120], expected=expected))
-        loaded.append(Loaded(name, model.strip() if equals else ""))
+            problems.append(lines.error("load_models", found=shown(file), expected=expected))
+            loaded.append(Loaded("", nearest_name(model) if equals else stem(Path(file))))
+        elif equals and not is_model_name(model):
+            problems.append(lines.error("load_models", found=f"the model's name {shown(model)}", expected=NAME_RULE))
+            loaded.append(Loaded("", nearest_name(model)))
+        else:
+            loaded.append(Loaded(file, model))
     return tuple(loaded), problems
 
 
@@ -170,7 +179,7 @@ def _numbers(values: Mapping[str, str], lines: ConfigLines) -> tuple[Settings, l
             continue
         value = int(text) if text.isdecimal() and len(text) < 12 else text
         if expected := check(value):
-            problems.append(lines.error(key, found=ascii(text)[:80], expected=expected))
+            problems.append(lines.error(key, found=shown(text), expected=expected))
         else:
             place = place_of(lines, key)
             settings[name] = Setting(value, place, place)
@@ -185,5 +194,5 @@ def _read_flags(values: Mapping[str, str], lines: ConfigLines) -> tuple[Mapping[
         if text.lower() in ("true", "false"):
             flags[key] = text.lower() == "true"
         elif text:
-            problems.append(lines.error(key, found=ascii(text)[:80], expected="true or false"))
+            problems.append(lines.error(key, found=shown(text), expected="true or false"))
     return flags, problems

@@ -9,7 +9,7 @@ TIFF 6.0, RFC 9649 (WebP), the BITMAPINFOHEADER family.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from models.errors import BrokenImageError, UnsupportedImageError
 from models.images.directory import exif_orientation
@@ -69,6 +69,7 @@ def _png(data: bytes) -> Container:
         if kind == b"IEND":
             break
         position = end
+    _check_palette(colour, parts)
     return Container(
         width=width,
         height=height,
@@ -77,6 +78,11 @@ def _png(data: bytes) -> Container:
         grey_bits=depth if colour == _GREY and depth > 8 else 0,
         transparent=transparent,
     )
+
+
+def _check_palette(colour: int, parts: Sequence[Part]) -> None:
+    if colour == _PALETTE and not any(part[4:8] == b"PLTE" for part in parts):
+        raise BrokenImageError("PNG: found palette indices without a palette, expected a PLTE chunk")
 
 
 def _png_transparent(data: bytes, start: int) -> tuple[int, ...]:

@@ -7,7 +7,9 @@ average less than half a level of 255 away from the exact answer, in a third of 
 
 import contextlib
 import io
+import logging
 import struct
+import traceback
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -23,7 +25,7 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from models.errors import BrokenImageError, UnsupportedImageError
+from models.errors import BrokenImageError, ImageError, UnsupportedImageError
 from models.images.geometry import Box, stored_crop_box
 from models.images.header import ImageLimits, open_container
 from models.images.levels import in_levels
@@ -31,6 +33,8 @@ from models.images.signatures import ImageFormat
 from models.preprocessing import Preprocessing
 
 Row = NDArray[np.float32] | NDArray[np.uint8]
+
+_log = logging.getLogger(__name__)
 
 # The limits of `ImageLimits` are checked before Pillow is asked; its own, fixed one would only warn or refuse sooner.
 # This is the only place that changes Pillow's global state.
@@ -85,9 +89,20 @@ def decode(data: bytes, how: Preprocessing, limits: ImageLimits) -> Row:
 
     Raises:
         UnsupportedImageError: Not one of the accepted formats, or pixels without a defined brightness range.
-        BrokenImageError: Damaged.
+        BrokenImageError: Damaged, or a picture that the decoder fails on in a way that nobody has foreseen: whatever a
+            picture does, those beside it in the same request are answered.
         ImageTooLargeError: Over a limit.
     """
+    try:
+        return _decode(data, how, limits)
+    except (ImageError, MemoryError):
+        raise
+    except Exception as error:
+        _log.exception("a picture of %d bytes cannot be decoded", len(data))
+        raise BrokenImageError(f"a picture of {len(data)} bytes: cannot be decoded: {_place(error)}") from error
+
+
+def _decode(data: bytes, how: Preprocessing, limits: ImageLimits) -> Row:
     found, container = open_container(data, limits)
     orientation = container.orientation if how.exif == "apply" else 1
     box = stored_crop_box(container.width, container.height, orientation, resize=how.resize, crop=how.crop)
@@ -113,6 +128,12 @@ def _sentences(picture: str) -> Iterator[None]:
         if str(error) == _UNKNOWN_KIND:
             raise UnsupportedImageError(f"found: {picture} of a kind that the decoder does not know") from error
         raise BrokenImageError(f"{picture}: damaged: {error}") from error
+
+
+def _place(error: Exception) -> str:
+    """What was raised, and where."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {innermost.name}, line {innermost.lineno}"
 
 
 def _shrink_on_load(image: Image.Image, box: Box, side_pixels: int) -> Box:

@@ -166,9 +166,19 @@ async def test_only_guilty_rows_are_computed_again_in_a_size_that_is_allowed() -
     assert halves.retried == [[LARGE, LARGE + 1, LARGE + 1, LARGE + 1]]
 
 
-async def test_a_batch_of_guilty_requests_fails_as_a_whole() -> None:
-    with pytest.raises(NonFiniteError, match="1 of 1 rows"):
-        await run_all(floats(NonFinite.FAIL), Halves(), [row(LARGE), row(LARGE)])
+async def test_guilty_requests_are_each_told_their_own_rows() -> None:
+    result = await run_all(floats(NonFinite.FAIL), Halves(), [row(LARGE), row(1, LARGE)])
+
+    assert [str(error)[:11] for error in values(result)] == ["1 of 1 rows", "1 of 2 rows"]
+
+
+async def test_nobody_looks_where_the_version_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    spec = floats(NonFinite.OFF)
+    async with started(spec, ScriptedExecutor(spec, run=Halves())) as instance:
+        result = await instance.execute([row(LARGE)])
+
+    assert values(result) == [[INFINITY]]
+    assert (instance.statistics().non_finite_rows, caplog.text) == (0, "")
 
 
 async def test_the_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -68,6 +68,7 @@ def test_python_code_gets_a_process_for_each_instance_and_its_share_of_the_cores
         (Hosting.INSTANCE_PROCESS, "m/1/g_1"),
     ]
     assert [(site.placement.instances, site.placement.cores) for site in sites] == [(1, 2), (1, 2)]
+    assert [site.placement.names for site in sites] == [("g_0",), ("g_1",)]
 
 
 def test_a_model_can_be_moved_out_of_this_process_and_one_that_may_crash_not_into_it():
@@ -84,6 +85,7 @@ def test_groups_on_different_devices_are_different_sites():
     sites = place(spec(*groups), machine(TWO_GPUS))
 
     assert [site.names for site in sites] == [("fast_0",), ("slow_0", "slow_1", "slow_2")]
+    assert [site.placement.names for site in sites] == [site.names for site in sites]
     assert [site.placement.instances for site in sites] == [1, 3]
 
 

@@ -289,6 +289,36 @@ def test_an_element_that_is_no_bytes_is_told(tmp_path: Path) -> None:
     assert text == "output 'y' has an element of type int, expected bytes, or str, of TYPE_STRING"
 
 
+def test_a_text_with_half_a_character_is_told(tmp_path: Path) -> None:
+    code = "import numpy as np\ndef execute(inputs):\n    return {'y': np.array([['a'], ['\\ud800']], object)}\n"
+    text = run_failure(python_model(tmp_path, code, outputs=[tensor("y", DataType.BYTES, (1,))]))
+    assert (
+        text == r"output 'y' has a str with the half character '\ud800' at its position 0, expected text that is UTF-8"
+    )
+
+
+def test_code_may_run_the_event_loop_of_its_thread(tmp_path: Path) -> None:
+    code = """\
+        import asyncio
+        class Model:
+            def __init__(self):
+                self.loop = asyncio.get_event_loop()
+            def execute(self, inputs):
+                assert asyncio.get_event_loop() is self.loop
+                return {"y": self.loop.run_until_complete(asyncio.sleep(0, inputs["x"]))}
+        """
+    with ThreadPoolExecutor(1) as thread:  # of the main thread it is true anyway
+        found = thread.submit(answer_of, python_model(tmp_path, code), 5).result()
+    np.testing.assert_array_equal(found, [[5, 5]])
+
+
+def test_code_may_close_the_event_loop_of_its_thread(tmp_path: Path) -> None:
+    code = IDENTITY + "import asyncio\nasyncio.get_event_loop().close()\n"
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(answer_of, python_model(tmp_path, code), 5).result()
+    np.testing.assert_array_equal(found, [[5, 5]])
+
+
 RAISED = {
     "an error": ("raise ValueError('bad\\n row')", ExecutionError, "ValueError: bad row (at model.py:5)"),
     "no text": ("raise KeyError", ExecutionError, "KeyError (at model.py:5)"),
@@ -305,6 +335,12 @@ RAISED = {
                          "shape (3,) (at model.py:5)"),
     "a file": ("open(__file__ + '.txt')", ExecutionError, "FileNotFoundError: [Errno 2] No such file or directory: "
                "'model.py.txt' (at model.py:5)"),
+    "its directory": (
+        "import os; raise ValueError(f'{os.path.dirname(__file__)}, {os.path.dirname(os.path.dirname(__file__))}.')",
+        ExecutionError, "ValueError: ., .. (at model.py:5)",
+    ),
+    "control characters": (r"raise ValueError('\x1b[31m\x00\x85\x9b')", ExecutionError, "ValueError: \\x1b[31m\\x00 "
+                           "\\x9b (at model.py:5)"),
     "memory": ("raise MemoryError", OutOfMemoryError, "MemoryError (at model.py:5)"),
     "GPU memory": ("raise RuntimeError('CUDA out of memory')", OutOfMemoryError, "RuntimeError: CUDA out of memory "
                    "(at model.py:5)"),
@@ -392,6 +428,9 @@ LOAD_FAILURES = {
         "ZeroDivisionError: division by zero (at model.py:2)",
     ),
     "triton": ("class TritonPythonModel:\n    def execute(self, requests): pass\n", "found Triton's TritonPythonModel"),
+    "triton behind a star": (
+        "class TritonPythonModel: pass\n", "when the text of model.py gives something the name TritonPythonModel: by",
+    ),
     "triton import": ("import triton_python_backend_utils as pb_utils\n", "found an import of Triton's module"),
     "torchserve": ("def handle(data, context): pass\n", "found TorchServe's handle"),
     "torchserve import": ("from ts.torch_handler.base_handler import BaseHandler\n", "TorchServe's module 'ts'"),

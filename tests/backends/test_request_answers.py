@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backends.batch_run import BatchRun, BatchRunner
 from backends.errors import CodeError, CodeInvalidArgumentError, ExecutionError, NonFiniteError, WrongRowsError
@@ -100,3 +102,25 @@ def test_numbers_that_are_none_fail_their_own_request_where_the_version_says_so(
     run, _ = run_batch([answer([1, 2]), answer([1, np.nan, 3])], non_finite=NonFinite.FAIL)
     assert [type(result) for result in run.results] == [dict, NonFiniteError]
     assert (run.errors, run.non_finite_rows) == (1, 1)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.data())
+def test_whatever_the_borders_every_row_or_its_error_comes_to_who_asked(counts: list[int], data: st.DataObject) -> None:
+    fails = data.draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts)))
+    borders = data.draw(st.sets(st.integers(1, max(1, sum(counts) - 1))).map(sorted))
+    ends = [border for border in borders if border < sum(counts)] + [sum(counts)]
+    owners = [owner for owner, count in enumerate(counts) for _ in range(count)]
+    answers = [
+        CodeError(str(owner)) if fails[owner] else answer(*([row] for row, of in enumerate(owners) if of == owner))
+        for owner in range(len(counts))
+    ]
+    joined = join_answers([*answers, CodeError("last")], [*counts, 1], len(owners) + 1)
+
+    sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    *found, last = split_answers(joined, [*sizes, 1])
+
+    for start, end, each in zip([0, *ends], ends, found, strict=False):
+        guilty = [owner for owner in owners[start:end] if fails[owner]]
+        rows = {"y": [[row] for row in range(start, end)]}
+        assert shown(each) == (f"CodeError('{guilty[0]}')" if guilty else rows)
+    assert shown(last) == "CodeError('last')"

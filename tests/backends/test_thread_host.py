@@ -9,6 +9,7 @@ import pytest
 
 from backends.errors import BackendError, ExecutionError, InstanceClosedError, LoadError, WrongRowsError
 from backends.fake import FakeExecutor
+from backends.request_answers import join_answers
 from models.inference import Tensors
 from tests.backends.builders import (
     Gate,
@@ -106,6 +107,26 @@ async def test_an_error_of_this_package_reaches_the_caller_as_it_is():
             await instance.execute([payload(1)])
 
     assert caught.value is error
+
+
+async def test_requests_that_all_fail_are_each_told_their_own_error():
+    def refuse(inputs: Tensors, rows: int) -> Tensors:
+        return join_answers([ExecutionError(f"no {value}") for value in inputs["x"][:, 0]], [1] * rows, rows)
+
+    async with started(model(), ScriptedExecutor(model(), run=refuse)) as instance:
+        result = await instance.execute([payload(1), payload(2)])
+
+    assert [str(error) for error in result.results] == ["no 1", "no 2"]
+    assert instance.statistics().failed_executions == 1
+
+
+async def test_a_batch_that_fails_as_a_whole_raises_the_error():
+    out_of_order = WrongRowsError(output="y", expected_rows=2, found_rows=1)
+    async with started(model(), ScriptedExecutor(model(), run=failing(out_of_order))) as instance:
+        with pytest.raises(WrongRowsError) as caught:
+            await instance.execute([payload(1), payload(2)])
+
+    assert caught.value is out_of_order
 
 
 async def test_a_model_that_answers_too_few_rows_is_told_so():

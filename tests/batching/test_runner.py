@@ -121,6 +121,32 @@ def test_a_failing_batch_fails_its_members_and_nobody_else():
     assert [str(error) for error in bad] == ["broken", "broken"]
 
 
+class Refusing(SleepingInstance):
+    """Answers each payload of some batches with an error of its own."""
+
+    async def execute(self, batch):
+        result = await super().execute(batch)
+        errors = [ValueError(f"no {payload}") for payload in batch]
+        return replace(result, results=errors) if "bad" in batch else result
+
+
+def test_a_batch_without_an_answer_tells_each_its_own_error_and_counts_as_failed():
+    reports = []
+
+    async def scenario(loop):
+        scheduler = Scheduler(Greedy(), Limits(max_batch_rows=4))
+        instance = Refusing(loop.clock, lambda _rows: SERVICE_NS)
+        runner = Runner(scheduler, [instance], loop.clock, loop.create_alarm, reports.append)
+        async with serving(runner) as callers:
+            asked = [callers.create_task(_execute(runner, payload)) for payload in ("bad", "worse")]
+        return [task.result() for task in asked]
+
+    errors = in_virtual_time(scenario)
+
+    assert [str(error) for error in errors] == ["no bad", "no worse"]
+    assert [report.times for report in reports] == [None]
+
+
 async def _execute(runner, payload):
     with runner.reserve(1) as reservation:
         try:

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.control_access import ControlAccess, GuardedControl
 from gateway.refused_flags import UNOFFERED
+from gateway.torchserve_paths import MOVED
 from tests.docs.pages import ROOT, table_of
 from tests.gateway.fake_control import FakeControl
 from tests.gateway.fake_engine import FakeEngine
@@ -63,7 +64,7 @@ def test_every_difference_has_an_example_here() -> None:
 
 @pytest.mark.parametrize("case", EXAMPLES)
 async def test_a_difference_is_answered_with_the_status_on_the_page(case: str) -> None:
-    control = GuardedControl(FakeControl(), ControlAccess(is_allowed=True))
+    control = GuardedControl(FakeControl(), ControlAccess(mode="explicit"))
 
     async with client_of(FakeEngine(), control, max_body_bytes=BODY_LIMIT_BYTES) as client:
         statuses = {(await client.send(request)).status_code for request in EXAMPLES[case]}
@@ -102,3 +103,9 @@ def test_every_flag_that_is_not_offered_is_listed_with_its_sentence() -> None:
     ]
 
     assert table_of(ROOT / "docs/compatibility.md", "Flags that are not offered") == expected
+
+
+def test_every_request_of_torchserves_api_is_listed_with_what_answers_here() -> None:
+    expected = [[f"{entry.method} {entry.call}".strip(), entry.instead] for entry in MOVED]
+
+    assert table_of(ROOT / "docs/torchserve-models.md", "TorchServe's own API") == expected

@@ -52,6 +52,16 @@ policy = "fixed"
 [batching.parameters]
 batch_rows = 2
 """
+_THROUGH = """
+platform: "ensemble"
+max_batch_size: 8
+input [ { name: "colour" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "said" data_type: TYPE_STRING dims: [ 1 ] } ]
+ensemble_scheduling { step [ {
+  model_name: "together" model_version: -1
+  input_map { key: "x" value: "colour" } output_map { key: "shown" value: "said" }
+} ] }
+"""
 _COMPLETES = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -90,12 +100,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     add(root, "together", _SHOWS, _SHOWS_CONFIG, _TOGETHER)
     add(root, "alone", _SHOWS, _SHOWS_CONFIG)
     add(root, "add_sub", _COMPLETES)
+    add(root, "through", "", _THROUGH)
     with Server(f"--model-repository={root}") as server:
         yield server
 
 
-def ask(server: Server, model: str, *rows: str, **more: Any) -> Any:
-    inputs = [{"name": "x", "datatype": "BYTES", "shape": [len(rows), 1], "data": list(rows)}]
+def ask(server: Server, model: str, *rows: str, name: str = "x", **more: Any) -> Any:
+    inputs = [{"name": name, "datatype": "BYTES", "shape": [len(rows), 1], "data": list(rows)}]
     return server.client.post(f"/v2/models/{model}/infer", json={"inputs": inputs, **more})
 
 
@@ -114,6 +125,12 @@ def test_two_requests_of_one_batch_each_come_with_their_own_id_and_parameters(se
         ['["together", 2, "b", {"dark": true}, 0]'],
     ]
     assert [answer.json()["outputs"][1]["data"] for answer in answers] == [["red"], ["blue"]]
+
+
+def test_requests_that_come_through_an_ensemble_are_told_apart(server: Server) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(lambda colour: ask(server, "through", colour, name="colour"), ("red", "blue")))
+    assert [shown(answer) for answer in answers] == [['["together", 2, "", {}, 0]']] * 2
 
 
 def test_only_the_request_with_the_error_gets_it_with_the_status_of_its_code(server: Server) -> None:

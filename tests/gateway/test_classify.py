@@ -207,3 +207,28 @@ async def test_a_client_that_leaves_while_waiting_cancels_its_classification() -
     sent = await answers_after([{"type": "http.request", "body": b"x"}, GONE], Waiting())
 
     assert (sent[0]["status"], outcomes) == (499, ["cancelled"])
+
+
+@pytest.mark.parametrize("target", ["/classify", "/classify/mirror"])
+@pytest.mark.parametrize("parameter", ["topk", "versoin", "_"])
+async def test_an_unknown_query_parameter_is_refused_with_those_that_there_are(target: str, parameter: str) -> None:
+    async with serving(mirror()) as service, client_of(service) as client:
+        answer = await client.post(f"{target}?{parameter}=1", content=b"1")
+
+    assert answer.status_code == 400
+    assert answer.json()["error"] == f"unknown query parameter '{parameter}', expected top_k or version"
+
+
+@pytest.mark.parametrize(("version", "status"), [("1", 200), ("9", 404), ("nine", 404)])
+async def test_a_version_counts_without_a_model_in_the_path(version: str, status: int) -> None:
+    async with serving(mirror(), echo()) as service, client_of(service) as client:
+        answer = await client.post(f"/classify?version={version}", content=b"1")
+
+    assert answer.status_code == status
+
+
+async def test_a_version_does_not_choose_between_two_models() -> None:
+    async with serving(mirror(), mirror("other")) as service, client_of(service) as client:
+        answer = await client.post("/classify?version=1", content=b"1")
+
+    assert (answer.status_code, "name one in the path: mirror, other" in answer.json()["error"]) == (400, True)

@@ -197,3 +197,11 @@ def test_the_server_timing_header_lists_the_stages() -> None:
     timing = Timing(decode_ns=1_500_000, queue_ns=0, compute_ns=3_000_000, total_ns=5_000_000)
 
     assert server_timing(timing) == "decode;dur=1.5, queue;dur=0.0, compute;dur=3.0, total;dur=5.0"
+
+
+@pytest.mark.parametrize("url", ["http://example.org/a.jpg", "HTTPS://example.org/a.jpg"])
+def test_a_url_is_told_that_it_is_not_fetched(url: str) -> None:
+    (image,) = parse_body(orjson.dumps({"images": [url]}), JSON, MANY).images
+
+    assert isinstance(image, BrokenImageError)
+    assert "URLs are not fetched (at /images/0)" in str(image)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from gateway.cli import app
 from models.examples.writing import write_ensemble
+from tests.models.archives.builders import files, manifest, write_zip
 from tests.models.builders import FAKE, write_model
 
 
@@ -127,3 +128,43 @@ def test_an_ensemble_whose_model_is_missing_is_told_with_the_step(tmp_path: Path
     assert ended.exit_code == 1
     assert "error photo-labels/config.pbtxt:" in ended.stdout
     assert "topk" in ended.stdout
+
+
+def test_a_model_in_place_of_a_repository_is_told_the_command_to_write(tmp_path: Path) -> None:
+    write_model(tmp_path, FAKE)
+
+    ended = shoal_check(tmp_path / "m")
+
+    assert ended.exit_code == 2
+    assert f"found a model, expected a repository; name the directory above: shoal check {tmp_path} --model m" in (
+        ended.stderr
+    )
+
+
+def test_an_empty_repository_is_told(tmp_path: Path) -> None:
+    ended = shoal_check(tmp_path)
+
+    assert ended.exit_code == 0
+    assert "found    no model" in ended.stdout
+    assert "0 models, 0 errors, 1 warning" in ended.stdout
+
+
+def test_what_has_no_effect_in_a_store_is_of_no_single_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "store").mkdir()
+    for name in ("a", "b"):
+        write_zip(tmp_path / "store" / f"{name}.mar", files(manifest(name=name)))
+    (tmp_path / "store" / "config.properties").write_text("max_request_size=1")
+
+    ended = shoal_check(tmp_path / "store")
+
+    assert [line.strip() for line in ended.stdout.splitlines()] == [
+        "a  versions 1",
+        "b  versions 1",
+        "of no single model",
+        "warning config.properties:1  max_request_size",
+        "found    no effect: start the server with --http-max-input-size instead",
+        "fix      it may stay, or be removed",
+        "2 models, 0 errors, 1 warning",
+    ]
+    assert "warning" not in shoal_check(tmp_path / "store", "--model", "a").stdout.replace("0 warnings", "")

@@ -17,8 +17,8 @@ from tests.gateway.v2.serving import make_surface
 
 TOKEN = "0123456789abcdef0123"  # noqa: S105 - of these tests only
 VERBS = ("/v2/repository/models/simple/load", "/v2/repository/models/simple/unload", "/models/simple/scale?instances=2")
-GUARDED = ControlAccess(is_allowed=True, address="0.0.0.0", token=TOKEN.encode())
-LOCAL = ControlAccess(is_allowed=True, address="127.0.0.1")
+GUARDED = ControlAccess(mode="explicit", address="0.0.0.0", token=TOKEN.encode())
+LOCAL = ControlAccess(mode="explicit", address="127.0.0.1")
 
 
 class Answer(NamedTuple):
@@ -194,7 +194,7 @@ async def test_a_header_that_decides_must_come_once(path: str, name: str, value:
 
 async def test_a_configured_token_is_needed_on_loopback_too() -> None:
     control = FakeControl()
-    access = ControlAccess(is_allowed=True, address="127.0.0.1", token=TOKEN.encode())
+    access = ControlAccess(mode="explicit", address="127.0.0.1", token=TOKEN.encode())
 
     without = await ask(control, access, VERBS[0], host="localhost")
     with_token = await ask(control, access, VERBS[0], host="localhost", **bearer(TOKEN))
@@ -205,7 +205,7 @@ async def test_a_configured_token_is_needed_on_loopback_too() -> None:
 async def test_without_a_token_nobody_is_let_in_from_outside() -> None:
     control = FakeControl()
 
-    reply = await ask(control, ControlAccess(is_allowed=True, address="0.0.0.0"), VERBS[0], **bearer(""))
+    reply = await ask(control, ControlAccess(mode="explicit", address="0.0.0.0"), VERBS[0], **bearer(""))
 
     assert (reply.status_code, control.calls) == (401, [])
 
@@ -266,3 +266,13 @@ def test_modes_without_verbs_need_no_token_and_let_nobody_in(tmp_path: Path, mod
     access = ControlAccess.of(settings(tmp_path, model_control_mode=mode, http_address="0.0.0.0"))
 
     assert not access.is_allowed
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+async def test_scale_in_another_mode_names_it(mode: str) -> None:
+    control = FakeControl()
+
+    reply = await ask(control, ControlAccess(mode=mode), VERBS[2])
+
+    assert (reply.status_code, control.calls) == (503, [])
+    assert f"scale is not allowed in the mode {mode}; start the server with --model-control-mode=explicit" in reply.text

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from models.spec import ModelSpec
 from tests.gateway.fake_engine import FakeEngine
-from tests.gateway.serving import client_of
+from tests.gateway.serving import client_of, echo, serving
 from tests.models.builders import FAKE, spec_of, write_model
 
 
@@ -47,6 +47,13 @@ async def test_its_texts_lead_to_the_same_version(spec: ModelSpec, tmp_path: Pat
     (tmp_path / "m/shoal.toml").write_text(answer["shoal_toml"])
 
     assert spec_of(tmp_path / "m") == spec
+
+
+async def test_what_runs_is_told_beside_what_was_configured() -> None:
+    async with serving(echo()) as service, client_of(service) as client:
+        running = (await client.get("/models/echo/config")).json()["running"]
+
+    assert running == {"instances": [{"name": "echo_0", "device": "cpu", "state": "ready"}], "devices": ["cpu"]}
 
 
 async def test_it_shows_no_path_of_the_machine(spec: ModelSpec, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from gateway.hosted import Hosted
 from models.errors import BrokenImageError, InvalidRequestError, ModelNotFoundError, VersionNotReadyError
 from models.inference import Tensors, Timing
 from models.preprocessing import Preprocessing
-from models.request_rows import REQUEST_INPUT
 from models.spec import BatchingSpec, EnsembleStep, ModelSpec
 from models.tensors import DataType
 from tests.gateway.fake_engine import make_spec, tensor
@@ -526,12 +525,3 @@ async def test_an_input_that_was_left_out_is_left_out_of_the_step() -> None:
 
     assert await ask(ensemble(Shelf(first), *steps), 1) == [2]
     assert list(first.calls[0][0]) == ["x"]
-
-
-async def test_code_that_wants_requests_is_told_which_rows_are_one() -> None:
-    first = part("first", wants_requests=True)
-    asked = ensemble(Shelf(first, part("second")), *CHAIN)
-
-    await ask(asked, 1, 2)
-
-    assert first.calls[0][0][REQUEST_INPUT].shape == (2,)

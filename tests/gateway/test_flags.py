@@ -7,7 +7,7 @@ import pytest
 import typer
 from pydantic import ValidationError
 
-from gateway.flags import setting_flags, settings_from
+from gateway.flags import setting_flags, settings_from, with_switch_values
 from gateway.settings import Settings
 
 
@@ -87,3 +87,16 @@ def test_repositories_of_the_environment_are_separated_like_those_of_path(monkey
 def test_an_empty_repository_flag_is_not_the_current_directory() -> None:
     with pytest.raises(typer.BadParameter, match="found an empty path"):
         settings_from({"model_repository": [""]})
+
+
+@pytest.mark.parametrize("switch", ["--allow-cpu", "--exit-on-error"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("{}", "{}=true"), ("{} --id x", "{}=true --id x"), ("{}=false", "{}=false"), ("{} off --id x", "{} off --id x")],
+)
+def test_a_bare_switch_means_true(switch: str, given: str, expected: str) -> None:
+    assert with_switch_values(given.format(switch).split()) == expected.format(switch).split()
+
+
+def test_no_arguments_stay_none() -> None:
+    assert with_switch_values([]) == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -147,9 +148,11 @@ def test_each_version_has_its_own_answers(tmp_path: Path) -> None:
         ("", ("0.png",), "m: found a model without preprocessing, expected"),
         ("x = 1", ("0.png",), "m/shoal.toml:1: x: found an unknown key"),
         (SIDE, ("0.png", "a/0.png"), "found the name '0.png' twice"),
-        (SIDE, ("m/config.pbtxt",), "found: text beginning 'backend:"),
+        (SIDE, ("0.png", "m/config.pbtxt"), "m/config.pbtxt: found: text beginning 'backend:"),
+        (SIDE, ("0.png", "empty.png"), "empty.png: the image is empty"),
+        (SIDE, ("0.png", "/dev/zero"), "/dev/zero: file: found a device, expected a plain file"),
     ],
-    ids=["no classifier", "wrong model", "same name", "no photograph"],
+    ids=["no classifier", "wrong model", "same name", "no photograph", "empty", "device"],
 )
 def test_what_cannot_be_recorded_is_refused_in_a_sentence(
     tmp_path: Path, side: str, names: tuple[str, ...], sentence: str
@@ -158,12 +161,39 @@ def test_what_cannot_be_recorded_is_refused_in_a_sentence(
     photographs(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.png").write_bytes(encoded(photo(9, 9)))
+    (tmp_path / "empty.png").write_bytes(b"")
 
     outcome = CliRunner().invoke(app, ["golden", str(directory), *(str(tmp_path / name) for name in names)])
 
     assert outcome.exit_code == 1
     assert sentence in outcome.stderr
     assert not (directory / "golden.json").exists()
+
+
+def test_a_second_record_replaces_the_first_one_with_its_copies(tmp_path: Path) -> None:
+    directory = recorded(tmp_path)
+    other = tmp_path / "other.png"
+    other.write_bytes(encoded(photo(50, 50, seed=5)))
+    mine = directory / "golden" / "mine.txt"
+    mine.write_text("")
+
+    outcome = CliRunner().invoke(app, ["golden", str(directory), str(other)])
+
+    assert sorted(file.name for file in (directory / "golden").iterdir()) == ["mine.txt", "other.png"]
+    assert outcome.stdout.splitlines()[-2:] == [
+        "the earlier record, of 2 photographs, is replaced",
+        "recorded 1 photograph; it is compared whenever the model is loaded",
+    ]
+
+
+def test_another_answer_than_before_is_told_beside_the_new_one(tmp_path: Path) -> None:
+    directory = recorded(tmp_path)
+    (directory / "shoal.toml").write_text(SIDE.replace("RGB", "BGR"))
+
+    outcome = CliRunner().invoke(app, ["golden", str(directory), str(tmp_path / "0.png")])
+
+    first = outcome.stdout.splitlines()[0]
+    assert re.fullmatch(r"golden/0.png, version 1: \d+ \(.*%\), was \d+ \(.*%\)", first)
 
 
 def test_the_command_says_what_it_has_seen(tmp_path: Path) -> None:

@@ -70,3 +70,11 @@ def test_the_command_says_it_in_one_line() -> None:
 
     assert ended.exit_code == 2
     assert "--allow-vertex-ai: not offered here: it has no paths of its own: use those of v2" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--start", "--models", "all", "--ncs"], ["--start", "--foreground"]])
+def test_a_command_line_of_torchserve_that_asks_for_what_is_so_anyway_is_taken(arguments: list[str]) -> None:
+    rest, notes = without_unoffered([*arguments, "--model-store=store"])
+
+    assert rest == ["--model-store=store"]
+    assert len(notes) == len([argument for argument in arguments if argument.startswith("--")])

@@ -239,6 +239,25 @@ def test_a_png_with_a_wrong_checksum_is_broken():
         decode(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], SMALL, LIMITS)
 
 
+def test_palette_indices_without_a_palette_are_broken():
+    data = png(8, 8, png_chunk(b"IDAT", zlib.compress(bytes(9 * 8))), colour_type=3)
+
+    with pytest.raises(BrokenImageError, match=r"^PNG: found palette indices without a palette, expected a PLTE chunk"):
+        decode(data, SMALL, LIMITS)
+
+
+def test_what_nobody_has_foreseen_is_that_pictures_error_and_is_logged_with_its_place(caplog):
+    # No picture is known that does this; a division by zero stands for one.
+    how = SMALL.model_copy(update={"dtype": "float32", "std": (0.0, 0.0, 0.0)})
+
+    with pytest.raises(
+        BrokenImageError, match=r"^a picture of \d+ bytes: cannot be decoded: ZeroDivisionError in _norm"
+    ):
+        decode(encoded(photo(40, 30)), how, LIMITS)
+
+    assert "Traceback" in caplog.text
+
+
 def test_no_pixel_is_allocated_for_a_flood_within_the_container():
     # The frame of this WebP is larger than the canvas that its header admits to.
     frame = encoded(photo(300, 300), "WEBP")[12:]

@@ -21,6 +21,7 @@ OF_TRITON = {
     "subclass": "class TritonPythonModel(Base): pass\n",
     "import": "from colours.model import (Palette,\n    TritonPythonModel)\n",
     "import as": "from colours import Model as TritonPythonModel\n",
+    "annotation": "import sys\nTritonPythonModel: type = make()\n",
     "assignment": "if True:\n    TritonPythonModel = make()\n",
 }
 OF_OTHERS = {
@@ -28,6 +29,7 @@ OF_OTHERS = {
     "comment": "# class TritonPythonModel:\nclass Model: pass\n",
     "docstring": '"""Ported.\n\nclass TritonPythonModel:\n    ...\n"""\nclass Model: pass\n',
     "use": "import sys\nprint(TritonPythonModel)\n",
+    "condition": "if TritonPythonModel: pass\n",
     "no Python": "class TritonPythonModel(\n",
     "no text": "class Caf\udce9: pass\n",
 }
@@ -36,6 +38,12 @@ OF_OTHERS = {
 @pytest.mark.parametrize("code", OF_TRITON.values(), ids=OF_TRITON)
 def test_code_with_tritons_class_is_told_by_its_text(tmp_path: Path, code: str) -> None:
     assert spec_of(model_of(tmp_path, f"import nothing_like_it\n{code}")).wants_requests
+
+
+def test_a_comment_may_have_bytes_of_any_encoding(tmp_path: Path) -> None:
+    directory = model_of(tmp_path, "")
+    (directory / "1" / "model.py").write_bytes(b"# caf\xe9\nclass TritonPythonModel: pass\n")
+    assert spec_of(directory).wants_requests
 
 
 @pytest.mark.parametrize("code", OF_OTHERS.values(), ids=OF_OTHERS)

@@ -57,6 +57,17 @@ def test_what_the_model_file_says_names_it(tmp_path: Path, path: str) -> None:
     assert spec.sources[path] == "3/model.onnx"
 
 
+@pytest.mark.parametrize(
+    ("given", "other"), [('\nplatform: "onnxruntime_onnx"', "backend"), ('\nbackend: "onnxruntime"', "platform")]
+)
+def test_of_backend_and_platform_the_one_that_is_given_decides_the_other(
+    tmp_path: Path, given: str, other: str
+) -> None:
+    spec = spec_of(write_model(tmp_path, given, model=identity_model()))
+
+    assert spec.sources[other] == "config.pbtxt:2"
+
+
 def test_every_value_has_a_source(tmp_path: Path) -> None:
     spec = spec_of(write_model(tmp_path, FAKE + "instance_group { gpus: [ 0, 1 ] }", SIDE, labels="cat\n"))
 

@@ -1,5 +1,6 @@
 """The repository's layout: which models, which versions, and that one broken model hides no other."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,29 @@ def test_a_problem_of_every_version_is_told_once(tmp_path: Path) -> None:
 def test_a_directory_in_place_of_the_config_is_a_problem(tmp_path: Path) -> None:
     (write_model(tmp_path) / "config.pbtxt").mkdir()
     (problem,) = scan([tmp_path]).models[0].problems
-    assert str(problem) == "m: cannot be read: Is a directory"
+    assert str(problem) == "m/config.pbtxt: file: found a directory, expected a plain file"
+
+
+def test_a_directory_whose_name_is_not_text_has_a_name_that_can_be_told(tmp_path: Path) -> None:
+    write_model(tmp_path, name=os.fsdecode(b"m\xff\n"))
+    (model,) = scan([tmp_path]).models
+    assert model.name == r"m\udcff\n"
+    assert str(model.problems[0]).startswith(r"'m\udcff\n': found a directory that cannot be a model's name")
+
+
+@pytest.mark.parametrize("name", ["config.pbtxt", "shoal.toml"])
+def test_a_pipe_in_place_of_a_file_is_a_problem_and_nobody_waits_for_a_writer(tmp_path: Path, name: str) -> None:
+    file = write_model(tmp_path, FAKE) / name
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    (problem,) = read_model(tmp_path / "m").problems
+    assert str(problem) == f"m/{name}: file: found a pipe, expected a plain file"
+
+
+def test_a_config_without_end_is_refused(tmp_path: Path) -> None:
+    os.truncate(write_model(tmp_path, FAKE) / "config.pbtxt", 3 << 30)
+    (problem,) = read_model(tmp_path / "m").problems
+    assert str(problem) == "m/config.pbtxt: size: found more than 67108864 bytes, expected at most 67108864"
 
 
 def test_a_config_that_is_not_utf8_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from models.errors import ModelsError
 from models.model_directory import read_model
 from models.preprocessing import Preprocessing
+from models.side_file import parse_side_file
 from models.spec import ExecutionSpec, Host, NonFinite
 from tests.models.builders import FAKE, edited, refusal_of, spec_of, write_model
 
@@ -170,3 +172,32 @@ def test_an_empty_label_file_is_refused(tmp_path: Path) -> None:
     directory = write_model(tmp_path, FAKE, 'labels = "labels.txt"', labels="\n")
     problem = refusal_of(read_model(directory))
     assert (problem.source, problem.found, problem.expected) == ("m/labels.txt", "an empty file", "one label a line")
+
+
+@pytest.mark.parametrize("key", ["7", '"my label"', '""', '"["', '".a"', '"a]."', '"[0]"'])
+@pytest.mark.parametrize("table", ["", "[version_labels]", "[batching]", "[preprocessing]", "[golden]", "[output]"])
+def test_every_bad_key_is_told_whatever_it_looks_like(table: str, key: str) -> None:
+    with pytest.raises(ModelsError, match=r"^m/shoal.toml"):
+        parse_side_file(f"{table}\n{key} = 1", "m/shoal.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[preprocessing]\nmean = [1, 2]", "mean: found [1, 2], expected three numbers"),
+        ("[preprocessing]\nstd = [1, 2, 3, 4]", "std: found [1, 2, 3, 4], expected three numbers"),
+        ("[preprocessing]\nmean = 1", "mean: found 1, expected three numbers"),
+        ("[preprocessing]\nbackground = [1, 2]", "background: found [1, 2], expected three levels: red, green, blue"),
+        ("preprocessing = 1", "preprocessing: found 1, expected a table"),
+        ("[output]", "output.name: found nothing, expected a value"),
+        ("labels = 3", "labels: found 3, expected a text in quotes"),
+        ("required = 1", "required: found 1, expected true or false"),
+        ("[batching]\nmax_queue_rows = 0", "max_queue_rows: found 0, expected a number greater than or equal to 1"),
+        ("[version_labels]\n7 = 1", 'version_labels.7: found "7", expected a name of letters, digits'),
+    ],
+)
+def test_a_wrong_value_is_told_in_words_of_the_file(text: str, words: str) -> None:
+    with pytest.raises(ModelsError) as caught:
+        parse_side_file(text, "m/shoal.toml")
+
+    assert words in str(caught.value)

@@ -1,6 +1,7 @@
 """Rows and answers of handlers: what they are given, what may come back, and how failures are told."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,94 @@ def test_an_answer_that_is_no_json_fails_its_own_request_only(tmp_path: Path) ->
     assert str(second) == (
         "the handler answered with set, expected bytes, str or JSON: Object of type set is not JSON serializable"
     )
+
+
+HALVES = {
+    "answer": (
+        "return ['good', 'a\\ud800']",
+        "the handler answered with a str with the half character '\\ud800' at its p",
+    ),
+    "header": (
+        "context.set_response_header(1, 'x', '\\ud800')\n    return ['good', 'bad']",
+        "the handler has set a phrase or header that cannot be sent: str is not valid UTF-8",
+    ),
+}
+
+
+@pytest.mark.parametrize(("statements", "says"), HALVES.values(), ids=HALVES)
+def test_half_a_character_fails_its_own_request_only(tmp_path: Path, statements: str, says: str) -> None:
+    code = f"def handle(data, context):\n    if data is None: return\n    {statements}\n"
+
+    first, second = answers_of(archive(tmp_path, code), b"", envelope(data=b""))
+
+    assert first == b"good"
+    assert str(second).startswith(says)
+
+
+ASKED_ALONE = """\
+    from ts.torch_handler.base_handler import BaseHandler
+    class Colours(BaseHandler):
+        def initialize(self, context): ...
+        def preprocess(self, data): return [row["body"].decode() for row in data]
+        def inference(self, data): return data
+        def postprocess(self, data): return [f"{len(data)} {colour}" for colour in data]
+        def describe_handle(self): return "colours"
+        def get_insights(self, prepared, inputs, target): return [f"because of {prepared}"]
+    """
+
+
+@pytest.mark.parametrize(("header", "body"), [("describe", b"colours"), ("explain", b"because of ['odd']")])
+def test_a_row_that_is_answered_alone_takes_nothing_from_the_others(tmp_path: Path, header: str, body: bytes) -> None:
+    odd = envelope({header: "True"}, body=(b"odd", "application/octet-stream"))
+
+    first, second, third = answers_of(archive(tmp_path, ASKED_ALONE), odd, b"red", b"blue")
+
+    assert decode_response(first).body == body
+    assert (second, third) == (b"2 red", b"2 blue")
+
+
+def test_a_row_that_is_answered_alone_fails_alone(tmp_path: Path) -> None:
+    code = ASKED_ALONE.replace('return "colours"', "raise ValueError('none')")
+
+    first, second = answers_of(archive(tmp_path, code), b"red", envelope({"describe": "True"}, body=b""))
+
+    assert first == b"1 red"
+    assert str(second) == "ValueError: none (at handler.py:7)"
+
+
+def test_a_handler_may_run_the_event_loop_of_its_thread(tmp_path: Path) -> None:
+    code = """\
+        import asyncio
+        def handle(data, context):
+            return asyncio.get_event_loop().run_until_complete(asyncio.sleep(0, data and ["done"]))
+        """
+
+    with ThreadPoolExecutor(1) as thread:
+        (answer,) = thread.submit(answers_of, archive(tmp_path, code), b"x").result()
+
+    assert answer == b"done"
+
+
+NAMES = {
+    "no UTF-8": (b'{"0": "caf\xe9"}', "index_to_name.json: found what is no JSON in UTF-8 ('utf-8' codec can't decode"),
+    "no JSON": (b"{0: 1}", "index_to_name.json: found what is no JSON in UTF-8 (Expecting property name"),
+    "a class too few": (b'{"0": "cat"}', "index_to_name.json has no name of class '1', expected one for each"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), NAMES.values(), ids=NAMES)
+def test_names_of_classes_that_cannot_be_used_are_told_with_their_file(
+    tmp_path: Path, content: bytes, says: str
+) -> None:
+    code = """\
+        from ts.utils.util import load_label_mapping, map_class_to_label
+        def handle(data, context):
+            return data and map_class_to_label([[0.5, 0.5]], load_label_mapping("index_to_name.json"))
+        """
+
+    failure = run_failure(archive(tmp_path, code, files={"index_to_name.json": content}), b"")
+
+    assert says in str(failure)
 
 
 def test_a_broken_envelope_fails_its_own_request_only(tmp_path: Path) -> None:

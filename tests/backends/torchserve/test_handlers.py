@@ -134,6 +134,26 @@ def test_the_context_says_what_the_model_is_and_where_it_runs(tmp_path: Path) ->
     assert (told["name"], told["ids"], told["here"]) == ("m", ["first", "second"], files)
 
 
+@pytest.mark.parametrize(("written", "there"), [("conf/my.yaml", "conf/my.yaml"), ("/elsewhere/my.yaml", "my.yaml")])
+def test_the_context_names_the_files_as_they_are_in_the_archive(tmp_path: Path, written: str, there: str) -> None:
+    code = """\
+        def handle(data, context):
+            described = context.manifest["model"]
+            return data and [f"{described['configFile']} {described['modelFile']} {context.model_yaml_config}"]
+        """
+    spec = archive(
+        tmp_path,
+        code,
+        files={there: "threshold: 0.5", "net.py": ""},
+        manifest={"configFile": written, "modelFile": "src/net.py"},
+    )
+
+    (answer,) = answers_of(spec, envelope(b""))
+
+    assert isinstance(answer, bytes)
+    assert decode_response(answer).body == f"{there} net.py {{'threshold': 0.5}}".encode()
+
+
 def test_a_handler_on_a_gpu_is_told_the_number_of_the_only_one_that_it_sees(tmp_path: Path) -> None:
     code = "def handle(data, context):\n    return data and [str(context.system_properties['gpu_id'])]\n"
 
@@ -148,7 +168,7 @@ REFUSALS = {
     "syntax": ({"code": "def handle(:"}, "SyntaxError: invalid syntax (at handler.py:1)"),
     "nothing": (
         {"code": "x = 1"},
-        "handler.py: found no single handler: neither of them, expected a function handle(data, context), or one class",
+        "handler.py: found no handler, expected a function handle(data, context), or one class",
     ),
     "two classes": (
         {"code": "class A:\n    def initialize(self, c): ...\n    def handle(self, d, c): ...\nclass B(dict):\n"

@@ -45,6 +45,7 @@ def failure(root: Path, statement: str) -> str:
     assert entry.versions == ()
     assert all("absent" not in str(problem) for problem in entry.problems)
     assert str(root) not in str(entry.problems[0])
+    assert str(entry.problems[0]).count("model 'm'") <= 1
     return str(entry.problems[0])
 
 
@@ -78,6 +79,16 @@ def test_code_that_completes_nothing_leaves_the_problem_as_it_is(tmp_path: Path)
 FAILURES = {
     "raises": ("raise ValueError('no weights')", "ValueError: no weights (at model.py:9)"),
     "contradicts": ("auto_complete_model_config.add_input({'name': 'x'})", "input: found no data_type, dims, expected"),
+    "numbers of numpy": (
+        "auto_complete_model_config.add_input({'name': 'z', 'data_type': 'TYPE_FP32', 'dims': np.ones(1)})",
+        "input: found a value that is no JSON (Object of type ndarray is not JSON serializable), expected plain "
+        "numbers and texts (at model.py:9)",
+    ),
+    "numbers of numpy elsewhere": (
+        "auto_complete_model_config.as_dict = lambda: np.ones(1); return auto_complete_model_config",
+        "model.py: found a configuration that is no JSON (Object of type ndarray is not JSON serializable), expected",
+    ),
+    "writes the answer itself": ("import os; os.write(int(sys.argv[2]), b'}')", "its process wrote what is no answer"),
     "exits": ("sys.exit(3)", "SystemExit: 3 (at model.py:9)"),
     "crashes": ("import os; os._exit(3)", "its process exited with status 3, expected a completed configuration"),
     "returns nothing": ("return None", "model.py: found None returned, expected the ModelConfig that it was given"),
@@ -92,6 +103,22 @@ FAILURES = {
 @pytest.mark.parametrize(("statement", "text"), FAILURES.values(), ids=FAILURES)
 def test_code_that_fails_is_a_problem_of_the_model(tmp_path: Path, statement: str, text: str) -> None:
     assert text in failure(tmp_path, statement)
+
+
+def test_a_child_that_the_code_forks_answers_nothing(tmp_path: Path) -> None:
+    code = COMPLETES.replace(
+        "        config =", "        import os; pid = os.fork(); pid and os.waitpid(pid, 0)\n        config ="
+    )
+    (spec,) = read(tmp_path, code).versions
+    assert spec.inputs[0].name == "x"
+
+
+def test_threads_that_the_code_starts_end_with_its_answer(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    stays = "import threading\ndef stay():\n    threading.main_thread().join()\n    print('outlived')\n"
+    code = f"{stays}threading.Thread(target=stay).start()\n{COMPLETES}"
+    (spec,) = read(tmp_path, code).versions
+    assert spec.inputs[0].name == "x"
+    assert capfd.readouterr().err == "what code prints is no answer\n"
 
 
 def test_code_that_takes_too_long_is_ended(tmp_path: Path) -> None:

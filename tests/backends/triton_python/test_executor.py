@@ -201,6 +201,10 @@ WRONG = {
         "the response has the output 'z', which the configuration does not declare",
     ),
     "missing": ("[pb_utils.InferenceResponse([])]", "the response has no output 'y', which the request asks for"),
+    "an output twice": (
+        "[pb_utils.InferenceResponse([pb_utils.Tensor('y', xs[0])] * 2)]",
+        "the response has the output 'y' twice, expected it once",
+    ),
     "element type": ("[respond(xs[0] * 0.5)]", "'y' has elements of type float64, expected int64 (TYPE_INT64)"),
     "row shape": ("[respond(xs[0][:, :1])]", "output 'y' has rows of shape [1], declared [2]"),
     "rows": ("[respond(xs[0][:1])]", "output 'y' has 1 rows for a batch of 2"),
@@ -256,6 +260,18 @@ def test_texts_come_as_bytes_and_may_go_as_either(tmp_path: Path) -> None:
         assert executor.run({"x": np.array([[b"a"]], object)}, 1)["y"].tolist() == [["aé".encode(), b"a"]]
 
 
+def test_a_text_with_half_a_character_fails_its_own_request(tmp_path: Path) -> None:
+    code = body(r"return [respond(np.array([['a\udc00' if x[0, 0] == b'bad' else 'good']], object)) for x in xs]")
+    texts = {"inputs": [tensor("x", DataType.BYTES, (1,))], "outputs": [tensor("y", DataType.BYTES, (1,))]}
+    with loaded(triton_model(tmp_path, code, **texts)) as executor:
+        found = answers(executor, *(attach({"x": np.array([[each]], object)}, 1) for each in (b"bad", b"fine")))
+    assert [told(each) for each in found] == [
+        "ExecutionError: output 'y' has a str with the half character '\\udc00' at its position 1, expected text that "
+        "is UTF-8",
+        [[b"good"]],
+    ]
+
+
 INITIALIZES = f"""{HEAD}
 import json, pathlib
 class TritonPythonModel:
@@ -272,7 +288,7 @@ class TritonPythonModel:
 def test_initialize_gets_texts_that_say_what_and_where_and_finalize_is_the_end(tmp_path: Path) -> None:
     config = {"max_batch_size": 8, "parameters": {"weights": {"string_value": "$$TRITON_MODEL_DIRECTORY/w.npy"}}}
     spec = triton_model(tmp_path, INITIALIZES, config=config)
-    with loaded(spec, Placement(device="gpu3")):
+    with loaded(spec, Placement(device="gpu3", names=("m_gpu3_1",))):
         args = json.loads((spec.file.parent / "args.json").read_text())
         assert not (spec.file.parent / "finalized").exists()
     model_config = json.loads(args.pop("model_config"))
@@ -280,7 +296,7 @@ def test_initialize_gets_texts_that_say_what_and_where_and_finalize_is_the_end(t
     assert model_config["parameters"]["weights"]["string_value"] == f"{tmp_path}/m/w.npy"
     assert args == {
         "model_instance_kind": "GPU",
-        "model_instance_name": "m_0",
+        "model_instance_name": "m_gpu3_1",
         "model_instance_device_id": "0",
         "model_repository": f"{tmp_path}/m",
         "model_version": "1",

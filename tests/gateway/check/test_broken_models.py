@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -9,6 +10,8 @@ from backends.placing import Machine
 from backends.ports import Placement
 from gateway.repository_check import Report, check_places
 from models.findings import Finding, Severity
+from models.golden import Golden, describe_photo
+from models.preprocessing import Preprocessing
 from models.repository import Repository
 from tests.gateway.check.broken_models import BATCHED, BROKEN, PBTXT, Broken, Content, fake, onnx_model
 from tests.models.builders import FAKE, edited
@@ -162,3 +165,106 @@ def test_labels_that_do_not_count_the_classes_are_a_warning(tmp_path: Path) -> N
     (warning,) = check(tmp_path).findings
 
     assert (warning.file, warning.line, warning.found) == ("m/shoal.toml", 1, "2 labels for 16 classes")
+
+
+@pytest.mark.parametrize(
+    ("config", "side", "expected"),
+    [
+        pytest.param(
+            FAKE, '[batching]\npolicy = "tritn"\nmax_queue_rows = 0', {"batching.policy", "batching.max_queue_rows"},
+            id="beside a bad value"),
+        pytest.param(
+            FAKE, '[batching]\npolicy = "tritn"\n[preprocessing]\ncrop = 0', {"batching.policy", "preprocessing.crop"},
+            id="beside a bad crop"),
+        pytest.param(
+            FAKE, 'labels = "none.txt"\n[batching]\npolicy = "tritn"', {"labels", "batching.policy"},
+            id="beside labels"),
+        pytest.param(
+            FAKE + "sequence_batching { }", '[batching]\npolicy = "tritn"', {"sequence_batching", "batching.policy"},
+            id="beside what is not supported"),
+        pytest.param(
+            FAKE + "instance_group { count: -1 }", '[batching]\npolicy = "tritn"',
+            {"instance_group[0].count", "batching.policy"}, id="beside a bad count"),
+        pytest.param(
+            FAKE, 'labels = "none.txt"\n[preprocessing]\ncrop = 8\nresize = 8', {"labels", "preprocessing.crop"},
+            id="a shape beside labels"),
+    ],
+)  # fmt: skip
+def test_no_mistake_hides_another_one(tmp_path: Path, config: str, side: str, expected: set[str]) -> None:
+    write(tmp_path, fake(config, side))
+
+    assert {error.field for error in errors(check(tmp_path))} == expected
+
+
+def test_what_could_not_be_checked_beside_a_mistake_is_told(tmp_path: Path) -> None:
+    write(tmp_path, fake(edited("[ 16 ]", "[ 0 ]"), '[batching]\npolicy = "tritn"'))
+
+    (warning,) = [finding for finding in check(tmp_path).findings if finding.severity is Severity.WARNING]
+
+    assert warning.found == "what was not checked further, because of the errors: batching.policy"
+
+
+def test_a_label_of_a_version_that_is_not_there_is_a_warning_with_its_line(tmp_path: Path) -> None:
+    write(tmp_path, fake(FAKE, "[version_labels]\nstable = 1\ncanary = 7"))
+
+    (warning,) = check(tmp_path).findings
+
+    assert (warning.severity, warning.line, warning.field) == (Severity.WARNING, 3, "version_labels.canary")
+    assert warning.found == "no effect: version 7 is not among those that are served"
+
+
+def test_a_version_directory_inside_a_model_is_told_what_the_repository_is(tmp_path: Path) -> None:
+    write(tmp_path, fake(FAKE))
+
+    (error,) = errors(check(tmp_path / "m"))
+
+    assert (error.file, error.found) == ("1", "a version of the model 'm'")
+    assert error.fix == "name the repository above that model"
+
+
+@pytest.mark.parametrize("written", ["batchSize", "batch_siz", "BATCH_SIZE"])
+def test_a_parameter_that_was_probably_meant_is_the_line_to_write(tmp_path: Path, written: str) -> None:
+    write(tmp_path, fake(FAKE, f'[batching]\npolicy = "torchserve"\n[batching.parameters]\n{written} = 4'))
+
+    (error,) = errors(check(tmp_path))
+
+    assert error.fix == "batch_size = 4"
+    assert "exact_clock" not in error.expected
+
+
+def test_an_empty_repository_is_a_warning(tmp_path: Path) -> None:
+    (warning,) = check(tmp_path).findings
+
+    assert (warning.severity, warning.model, warning.found) == (Severity.WARNING, "", "no model")
+
+
+def classifier(root: Path) -> Path:
+    config = FAKE.replace("[ 16 ]", "[ 3, 8, 8 ]")
+    write(root, fake(config, "[preprocessing]\nresize = 8\ncrop = 8", **{"golden/a.png": b"a picture"}))
+    return root / "m"
+
+
+def golden_record(photograph: bytes) -> str:
+    photo = describe_photo("golden/a.png", photograph, np.zeros((3, 8, 8), np.float32), Preprocessing(resize=8, crop=8))
+    return Golden(photos=(photo,)).model_dump_json()
+
+
+def test_golden_photographs_that_are_as_recorded_are_fine(tmp_path: Path) -> None:
+    (classifier(tmp_path) / "golden.json").write_text(golden_record(b"a picture"))
+
+    assert check(tmp_path).findings == []
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [(golden_record(b"another"), "the SHA-256"), (golden_record(b"x").replace("a.png", "b.png"), "no such photograph"),
+     ("{}", "something else")],
+    ids=["another photograph", "no photograph", "no record"],
+)  # fmt: skip
+def test_golden_photographs_that_would_refuse_the_version_are_errors(tmp_path: Path, record: str, found: str) -> None:
+    (classifier(tmp_path) / "golden.json").write_text(record)
+
+    (error,) = errors(check(tmp_path))
+
+    assert error.file == "m/golden.json"
+    assert found in error.found

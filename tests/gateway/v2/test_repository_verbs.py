@@ -19,7 +19,7 @@ from tests.gateway.v2.serving import client_of, make_surface, served
 
 LOAD = "/v2/repository/models/echo/load"
 UNLOAD = "/v2/repository/models/echo/unload"
-OPEN = ControlAccess(is_allowed=True)
+OPEN = ControlAccess(mode="explicit")
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from models.archives.folders import PrivateFolders
+from models.archives.known_names import KnownNames
 from models.archives.manifest import MANIFEST
 from models.archives.store import archive_places
 from models.model_entry import ModelEntry
@@ -104,9 +106,15 @@ def gzip_of(path: Path, data: bytes) -> Path:
     return path
 
 
-def entries_of(store: Path) -> dict[str, ModelEntry]:
+def entries_of(store: Path, names: KnownNames | None = None) -> dict[str, ModelEntry]:
     """All models of a store, unpacked beside it."""
-    return {place.name: place.read() for place in archive_places(store, store.parent / "work")}
+    places = archive_places(store, PrivateFolders(store.parent / "work"), names or KnownNames())
+    return {place.name: place.read() for place in places}
+
+
+def folders_in(work: Path) -> set[str]:
+    """What archives and their requirements were unpacked into, and what was left of that."""
+    return {path.name for path in work.iterdir() if not path.name.startswith((".lock", ".in-use-"))}
 
 
 def entry_of(store: Path) -> ModelEntry:

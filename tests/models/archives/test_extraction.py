@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.archives.extraction import extract
+from models.archives.folders import PrivateFolders
 from models.archives.limits import ExtractionLimits
 from models.errors import ArchiveError
 from tests.models.archives.builders import (
     files,
+    folders_in,
     gzip_of,
     manifest,
     patched,
@@ -182,7 +184,7 @@ def test_a_hostile_archive_is_refused_with_a_sentence_and_changes_nothing(
     before = everything_below(tmp_path)
 
     with pytest.raises(ArchiveError) as refused:
-        extract(archive, tmp_path / "work", SMALL)
+        extract(archive, PrivateFolders(tmp_path / "work"), SMALL)
 
     assert str(refused.value).startswith(f"{archive.name}: found ")
     assert sentence in str(refused.value)
@@ -196,14 +198,14 @@ def test_a_bomb_is_refused_before_it_is_written(tmp_path: Path, suffix: str) -> 
     archive = (write_zip if suffix == ".mar" else write_tar)(tmp_path / f"a{suffix}", zeros)
 
     with pytest.raises(ArchiveError, match=r"content of 50\d{3} bytes or more in a file of \d+, expected at most 50 t"):
-        extract(archive, tmp_path / "work", SMALL)
+        extract(archive, PrivateFolders(tmp_path / "work"), SMALL)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.mar").write_text("a text")
 
     with pytest.raises(ArchiveError, match=r"a\.mar: found neither a zip nor a tar\.gz file"):
-        extract(tmp_path / "a.mar", tmp_path / "work", SMALL)
+        extract(tmp_path / "a.mar", PrivateFolders(tmp_path / "work"), SMALL)
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
@@ -215,7 +217,7 @@ def test_an_unpacked_archive_with_something_special_is_refused(tmp_path: Path, k
         os.mkfifo(directory / "x")
 
     with pytest.raises(ArchiveError, match=r"m: found 'x', which is "):
-        extract(directory, tmp_path / "work", SMALL)
+        extract(directory, PrivateFolders(tmp_path / "work"), SMALL)
     assert list((tmp_path / "work").iterdir()) == []
 
 
@@ -243,7 +245,7 @@ def test_whatever_the_names_are_nothing_is_written_outside(
     before = everything_below(place)
 
     try:
-        folder = extract(archive, place / "inner" / "work", SMALL)
+        folder = extract(archive, PrivateFolders(place / "inner" / "work"), SMALL)
         accepted = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         assert accepted <= {plain(name) for name in names}
     except ArchiveError:
@@ -279,7 +281,7 @@ def test_a_damaged_archive_never_fails_in_another_way(
     archive.write_bytes(content[: data.draw(st.integers(len(content) // 2, len(content)))])
 
     try:
-        folder = extract(archive, place / "work", SMALL)
+        folder = extract(archive, PrivateFolders(place / "work"), SMALL)
     except ArchiveError:
         assert list((place / "work").iterdir()) == []
     else:
@@ -296,7 +298,7 @@ def test_what_is_unpacked_is_private_and_complete(tmp_path: Path, form: str) -> 
     }
     archive = write[form](tmp_path / "a.mar", content)
 
-    folder = extract(archive, tmp_path / "work", SMALL)
+    folder = extract(archive, PrivateFolders(tmp_path / "work"), SMALL)
 
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
     assert {name: path.read_text() for name, path in found.items() if path.is_file()} == content
@@ -308,20 +310,20 @@ def test_what_is_unpacked_is_private_and_complete(tmp_path: Path, form: str) -> 
 @pytest.mark.parametrize("form", ["zip", "directory"])
 def test_the_same_content_has_one_folder_and_other_content_another(tmp_path: Path, form: str) -> None:
     write = write_zip if form == "zip" else write_directory
-    first = extract(write(tmp_path / "a", files()), tmp_path / "work", SMALL)
-    again = extract(tmp_path / "a", tmp_path / "work", SMALL)
-    other = extract(write(tmp_path / "a", files(manifest(version="2.0"))), tmp_path / "work", SMALL)
+    first = extract(write(tmp_path / "a", files()), PrivateFolders(tmp_path / "work"), SMALL)
+    again = extract(tmp_path / "a", PrivateFolders(tmp_path / "work"), SMALL)
+    other = extract(write(tmp_path / "a", files(manifest(version="2.0"))), PrivateFolders(tmp_path / "work"), SMALL)
 
     assert first == again != other
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {first.name, other.name}
+    assert folders_in(tmp_path / "work") == {first.name, other.name}
 
 
 def test_bytecode_of_an_unpacked_archive_is_not_its_content(tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "m", files())
-    first = extract(directory, tmp_path / "work", SMALL)
+    first = extract(directory, PrivateFolders(tmp_path / "work"), SMALL)
     write_directory(directory, {"__pycache__/handler.cpython-311.pyc": "bytes"})
 
-    assert extract(directory, tmp_path / "work", SMALL) == first
+    assert extract(directory, PrivateFolders(tmp_path / "work"), SMALL) == first
 
 
 def test_a_tar_with_a_leading_dot_is_an_ordinary_one(tmp_path: Path) -> None:
@@ -332,6 +334,6 @@ def test_a_tar_with_a_leading_dot_is_an_ordinary_one(tmp_path: Path) -> None:
     ]
     archive = write_tar_members(tmp_path / "a.tar.gz", members)
 
-    folder = extract(archive, tmp_path / "work", SMALL)
+    folder = extract(archive, PrivateFolders(tmp_path / "work"), SMALL)
 
     assert (folder / "a" / "x").read_bytes() == b"1"

@@ -26,7 +26,7 @@ def test_a_manifest_says_what_the_archive_is() -> None:
         "2.1",
         "handler.py",
     )
-    assert found.files == {"serializedFile": "resnet.pt", "configFile": "model-config.yaml"}
+    assert found.files == {"serializedFile": "models/resnet.pt", "configFile": "model-config.yaml"}
     assert found.notes == ()
     assert found.place_of("modelVersion") == "MANIFEST.json:7"
 
@@ -53,10 +53,18 @@ def test_another_version_text_has_none(text: str) -> None:
         (manifest(handler=""), 'MANIFEST.json:6: model.handler: found "", expected a text'),
         (manifest(modelVersion=1.0), "MANIFEST.json:7: model.modelVersion: found 1.0, expected a text"),
         (manifest(version="1.0-rc1"), "MANIFEST.json:7: model.modelVersion: found '1.0-rc1', expected a number, or"),
-        (manifest("../evil"), "MANIFEST.json:5: model.modelName: found '../evil', expected up to 128 letters"),
-        (manifest("n" * 129), "model.modelName: found 'nnn"),
+        (manifest("../evil"), "MANIFEST.json:5: model.modelName: found '../evil', expected up to 255 letters"),
+        (manifest("n" * 256), "model.modelName: found 'nnn"),
         (manifest(handler="h.py:f;g"), "model.handler: found 'h.py:f;g', expected a built-in handler, or file.py"),
-        (manifest(serializedFile=".."), 'model.serializedFile: found "..", expected the name of a file'),
+        (manifest(serializedFile=".."), "model.serializedFile: found the file '..' that leads out of the archive, exp"),
+        (manifest(configFile="/etc/passwd"), "MANIFEST.json:8: model.configFile: found the file '/etc/passwd' with an"),
+        (manifest(modelFile="a/../../b.py"), "model.modelFile: found the file 'a/../../b.py' that leads out of the"),
+        (
+            manifest(handler="\ud800"),
+            r"MANIFEST.json:6: model.handler: found '\ud800', expected a built-in handler, or",
+        ),
+        (manifest(handler="h" * 300), "model.handler: found 'hhh"),
+        (json.dumps(dict.fromkeys(map(str, range(1001)))), "found an object with 1001 keys, expected at most 1000"),
         (manifest(serializedFile=3), "model.serializedFile: found 3, expected a text"),
         (manifest(envelope="json"), 'model.envelope: found "json", expected no such key: a service envelope is not'),
         ('{"model": 1}', "MANIFEST.json:1: model: found no object, expected an object with modelName"),

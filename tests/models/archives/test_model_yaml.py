@@ -90,9 +90,13 @@ def test_workers_become_instances(store: Path, yaml: str, groups: list[object]) 
         ("a: [1", "(top level): found a mistake: "),
         ("a: b: c", "yaml:1: (top level): found a mistake: mapping values are not allowed here, expected YAML"),
         ("a: !!python/object/apply:os.system [true]", "yaml:1: (top level): found a mistake: could not determine"),
-        ("a: 2024-13-45", "(top level): found something that cannot be read"),
-        ("a: " + "[" * 3000, "(top level): found something that cannot be read"),
-        ("#" + "x" * (1 << 20), "size: found 1048577 bytes, expected at most 1048576"),
+        ("b: 1\na: 2024-13-45", "yaml:2: a: found something that cannot be read"),
+        ("a: !!bool foo", "yaml:1: a: found something that cannot be read"),
+        ("batchSize: 0x" + "f" * 6000, "yaml:1: (top level): found a mistake: a number of 6002 characters"),
+        ("batchSize: 0x" + "f" * 100, "batchSize: found 0xffffffffffffffffff..., expected a whole number"),
+        ("? [a, b]\n: 1", "yaml:1: (top level): found a list or table as a key, expected text"),
+        ("a: " + "[" * 3000, "yaml:1: (top level): found a mistake: at most 50000 values, in at most 64 levels, are"),
+        ("#" + "x" * (1 << 20), "size: found more than 1048576 bytes, expected at most 1048576"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_line(store: Path, yaml: str, sentence: str) -> None:
@@ -123,6 +127,7 @@ def test_all_problems_are_told_at_once(store: Path) -> None:
         ("maxRetryTimeoutInSec: 9", "yaml:1: maxRetryTimeoutInSec: has no effect: workers are restarted as"),
         ("useVenv: true", "yaml:1: useVenv: has no effect: requirements are installed beside the model"),
         ("sequenceMaxIdleMSec: 9", "yaml:1: sequenceMaxIdleMSec: has no effect: there are no sequences"),
+        ('"my\\eThreshold": 0.5', r"yaml:1: my\x1bThreshold: is for the handler"),
         ("a: 1\nmyThreshold: 0.5", "yaml:2: myThreshold: is for the handler, this server does not know it"),
     ],
 )
@@ -158,8 +163,44 @@ def test_a_file_that_the_manifest_does_not_name_has_no_effect_and_that_is_told(s
     assert 'a.mar/model-config.yaml: has no effect: the manifest has no "configFile"' in entry_of(store).notes[0]
 
 
+def aliases(levels: int) -> str:
+    lists = "".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, levels))
+    return f"a0: &a0 [x]\n{lists}"
+
+
+def test_aliases_that_multiply_are_told_in_a_few_words(store: Path) -> None:
+    write_zip(store / "a.mar", configured(f"{aliases(30)}batchSize: *a29"))
+
+    problem = problem_of(store)
+
+    assert "a.mar/model-config.yaml:31: batchSize: found [[[[...]" in problem
+    assert len(problem) < 300
+
+
+def test_tables_that_multiply_when_they_are_merged_are_refused(store: Path) -> None:
+    tables = "".join(
+        f"a{level}: &a{level}\n  <<: [{', '.join([f'*a{level - 1}'] * 50)}]\n  k{level}: 1\n" for level in range(1, 60)
+    )
+    write_zip(store / "a.mar", configured(f"a0: &a0 {{k0: 1}}\n{tables}batchSize: 8"))
+
+    entry = entry_of(store)
+
+    # Newer versions of PyYAML take each key of a merged table once.
+    assert entry.problems == () or "tables that are merged to more than 100000 keys" in str(entry.problems[0])
+
+
+def test_a_table_that_is_merged_at_the_top_counts_as_for_the_handler(store: Path) -> None:
+    yaml = "defaults: &d\n  batchSize: 4\n  jobQueueSize: 7\n<<: *d\nbatchSize: 8\n"
+    write_zip(store / "a.mar", configured(yaml))
+
+    spec = spec_of(store)
+
+    assert (spec.max_batch_rows, spec.batching.parameters["job_queue_size"]) == (8, 7)
+    assert spec.sources["max_batch_size"] == "model-config.yaml:5"
+    assert spec.sources["shoal.batching.parameters.job_queue_size"] == "model-config.yaml:3"
+
+
 def test_aliases_that_multiply_are_no_bomb(store: Path) -> None:
-    levels = "".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 20))
-    write_zip(store / "a.mar", configured(f"a0: &a0 [x]\n{levels}batchSize: 8"))
+    write_zip(store / "a.mar", configured(f"{aliases(20)}batchSize: 8"))
 
     assert spec_of(store).max_batch_rows == 8

@@ -8,7 +8,7 @@ import pytest
 from models.archives.requirements import install_requirements, with_requirements
 from models.errors import ArchiveError
 from models.spec import ModelSpec
-from tests.models.archives.builders import entry_of, files, manifest, spec_of, write_zip
+from tests.models.archives.builders import entry_of, files, folders_in, manifest, spec_of, write_zip
 
 WHEEL = "shoal_test_requirement-1.0-py3-none-any.whl"
 
@@ -46,7 +46,7 @@ def test_requirements_are_listed_in_a_note_and_nothing_is_installed(store: Path)
     assert entry_of(store).notes == (
         "m.mar/requirements.txt: numpy>=1, --no-deps, rich: installed only with --install-py-dep-per-model",
     )
-    assert len(list((store.parent / "work").iterdir())) == 1
+    assert len(folders_in(store.parent / "work")) == 1
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_what_pip_cannot_install_is_told_without_paths_and_leaves_nothing(store:
     assert str(refused.value).startswith("m/requirements.txt: found pip failing: ")
     assert "missing.whl" in str(refused.value)
     assert str(store.parent) not in str(refused.value)
-    assert len(list((store.parent / "work").iterdir())) == 1
+    assert len(folders_in(store.parent / "work")) == 1
 
 
 def test_an_archive_without_requirements_stays_as_it_is(store: Path) -> None:

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from models.archives.folders import PrivateFolders
+from models.archives.known_names import KnownNames
 from models.archives.manifest import MANIFEST
 from models.archives.store import archive_places
+from models.effective import effective_tables
+from models.provenance import leaves
 from models.tensors import DataType
 from tests.models.archives.builders import (
     configured,
     entries_of,
     entry_of,
     files,
+    folders_in,
     manifest,
     problem_of,
     spec_of,
@@ -54,7 +59,7 @@ def test_what_is_no_archive_is_no_model(store: Path) -> None:
     (store / "README.md").write_text("text")
     (store / "directory.mar").mkdir()
 
-    assert archive_places(store, store.parent / "work") == ()
+    assert archive_places(store, PrivateFolders(store.parent / "work"), KnownNames()) == ()
     assert not (store.parent / "work").exists()
 
 
@@ -132,7 +137,7 @@ def test_it_is_told_when_the_highest_number_is_not_the_newest_version(store: Pat
 
     (note,) = entry_of(store).notes
 
-    assert note.startswith("requests without a version get 1.1 (number 1001000, the highest), not 2.0")
+    assert note.startswith("m: requests without a version get 1.1 (number 1001000, the highest), not 2.0")
 
 
 def test_the_shown_configuration_says_what_is_done_and_where_it_comes_from(store: Path) -> None:
@@ -148,17 +153,45 @@ def test_the_shown_configuration_says_what_is_done_and_where_it_comes_from(store
     assert spec.config["parameters"] == {"handler": {"string_value": "handler.py"}}
     assert {path: source for path, source in spec.sources.items() if source != "default"} == {
         "name": "MANIFEST.json:5",
-        "version": "MANIFEST.json:7",
-        "parameters.handler": "MANIFEST.json:6",
+        "parameters.handler.string_value": "MANIFEST.json:6",
         "instance_group[0].count": "model-config.yaml:1",
         "instance_group[0].kind": "model-config.yaml:2",
-        "instance_group[0].gpus": "model-config.yaml:2",
+        "instance_group[0].gpus[0]": "model-config.yaml:2",
         "max_batch_size": "model-config.yaml:3",
-        "dynamic_batching.preferred_batch_size": "model-config.yaml:3",
-        "batching.parameters.batch_size": "model-config.yaml:3",
+        "dynamic_batching.preferred_batch_size[0]": "model-config.yaml:3",
+        "shoal.batching.parameters.batch_size": "model-config.yaml:3",
         "dynamic_batching.max_queue_delay_microseconds": "model-config.yaml:4",
-        "batching.parameters.max_batch_delay_ms": "model-config.yaml:4",
+        "shoal.batching.parameters.max_batch_delay_ms": "model-config.yaml:4",
     }
+
+
+def test_every_value_that_is_shown_has_a_source(store: Path) -> None:
+    write_zip(store / "m.mar", files())
+
+    spec = spec_of(store)
+
+    shoal = {f"shoal.{path}" for path, _ in leaves(effective_tables(spec))}
+    assert spec.sources.keys() == {path for path, _ in leaves(spec.config)} | shoal
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        ("object_detector", "found TorchServe's built-in handler 'object_detector', expected 'image_classifier'"),
+        ("text_classifier", "pack a handler of your own"),
+        ("image_segmenter", "pack a handler of your own"),
+        ("image_clasifier", "which is no file of the archive, expected 'image_classifier', the only built-in one that"),
+        ("image_clasifier", "did you mean 'image_classifier'?"),
+    ],
+)
+def test_a_handler_that_cannot_be_served_is_refused_while_reading(store: Path, handler: str, words: str) -> None:
+    write_zip(store / "m.mar", files(manifest(handler=handler)))
+
+    problem = problem_of(store)
+
+    assert problem.startswith(f"m.mar/{MANIFEST}:6: model.handler: ")
+    assert words in problem
+    assert handler == "image_clasifier" or "did you mean" not in problem
 
 
 def changed_file(store: Path) -> None:
@@ -187,18 +220,18 @@ def test_a_change_of_anything_changes_the_fingerprint(store: Path, change: Calla
     (store / "config.properties").write_text("")
     write_zip(store / "m.mar", files())
     write_directory(store / "unpacked", files(manifest(version="3.0")))
-    (before,) = archive_places(store, store.parent / "work")
+    (before,) = archive_places(store, PrivateFolders(store.parent / "work"), KnownNames())
     seen, again = before.fingerprint(), before.fingerprint()
 
     change(store)
-    (after,) = archive_places(store, store.parent / "work")
+    (after,) = archive_places(store, PrivateFolders(store.parent / "work"), KnownNames())
 
     assert seen == again != after.fingerprint()
 
 
 def test_a_removed_archive_changes_the_fingerprint_of_a_place_that_is_still_held(store: Path) -> None:
     write_zip(store / "m.mar", files())
-    (place,) = archive_places(store, store.parent / "work")
+    (place,) = archive_places(store, PrivateFolders(store.parent / "work"), KnownNames())
     before = place.fingerprint()
 
     (store / "m.mar").unlink()
@@ -211,7 +244,7 @@ def test_an_unpacked_archive_that_is_being_copied_is_unfinished(store: Path) -> 
     write_directory(store / "m", {**files(), "model.pt.part": ""})
     write_zip(store / "n.mar", files(manifest("n")))
 
-    places = archive_places(store, store.parent / "work")
+    places = archive_places(store, PrivateFolders(store.parent / "work"), KnownNames())
 
     assert [place.unfinished() for place in places] == ["m/model.pt.part", ""]
 
@@ -227,7 +260,7 @@ def test_a_change_that_leaves_the_content_leaves_the_specification(store: Path) 
 
 def test_a_configuration_in_a_load_request_is_refused(store: Path) -> None:
     write_zip(store / "m.mar", files())
-    (place,) = archive_places(store, store.parent / "work")
+    (place,) = archive_places(store, PrivateFolders(store.parent / "work"), KnownNames())
 
     (problem,) = place.read(override='{"max_batch_size": 4}').problems
 
@@ -235,21 +268,23 @@ def test_a_configuration_in_a_load_request_is_refused(store: Path) -> None:
 
 
 def test_a_name_that_changes_in_place_is_noticed(store: Path) -> None:
+    names = KnownNames()
     write_zip(store / "m.mar", files(manifest("first")))
-    assert list(entries_of(store)) == ["first"]
+    assert list(entries_of(store, names)) == ["first"]
 
     write_zip(store / "m.mar", files(manifest("second", description="another file")))
 
-    assert list(entries_of(store)) == ["second"]
+    assert list(entries_of(store, names)) == ["second"]
 
 
 def test_a_model_keeps_its_name_while_its_archive_is_copied_over(store: Path) -> None:
     archive = write_zip(store / "file.mar", files(manifest("resnet")))
-    assert list(entries_of(store)) == ["resnet"]
+    names = KnownNames()
+    assert list(entries_of(store, names)) == ["resnet"]
 
     archive.write_bytes(archive.read_bytes()[:100])
 
-    ((name, entry),) = entries_of(store).items()
+    ((name, entry),) = entries_of(store, names).items()
     assert (name, entry.versions) == ("resnet", ())
     assert "file.mar: found a damaged archive" in str(entry.problems[0])
 
@@ -274,7 +309,7 @@ def test_workers_with_another_directory_find_what_a_relative_path_was_given_for(
     write_zip(store / "m.mar", files())
     monkeypatch.chdir(store.parent)
 
-    (place,) = archive_places(Path("store"), Path("work"))
+    (place,) = archive_places(Path("store"), PrivateFolders(Path("work")), KnownNames())
 
     assert place.read().versions[0].file.is_relative_to(store.parent / "work")
 
@@ -286,3 +321,62 @@ def test_an_archive_that_cannot_even_be_opened_hides_no_other(store: Path) -> No
     broken, good = entries_of(store).values()
 
     assert (broken.name, len(broken.problems), len(good.versions)) == ("broken", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (os.mkfifo, "file: found a pipe, expected a plain file"),
+        (lambda file: file.symlink_to("/dev/zero"), "file: found a device, expected a plain file"),
+        (lambda file: os.truncate(os.open(file, os.O_CREAT | os.O_WRONLY), 3 << 30), "size: found more than 1048576 b"),
+    ],
+    ids=["pipe", "device", "3 GiB"],
+)
+def test_an_unpacked_archive_is_not_trusted_before_it_is_checked(
+    store: Path, make: Callable[[Path], object], sentence: str
+) -> None:
+    write_zip(store / "good.mar", files(manifest("good")))
+    (store / "m" / MANIFEST).parent.mkdir(parents=True)
+    make(store / "m" / MANIFEST)
+
+    good, broken = entries_of(store).values()
+
+    assert (good.name, len(good.versions)) == ("good", 1)
+    assert str(broken.problems[0]).startswith(f"m/{MANIFEST}: {sentence}")
+    assert len(folders_in(store.parent / "work")) == 1
+
+
+def test_an_archive_whose_file_name_is_not_text_has_a_problem_and_hides_no_other(store: Path) -> None:
+    write_zip(store / "good.mar", files(manifest("good")))
+    write_zip(store / os.fsdecode(b"b\xff.mar"), files(manifest("bad")))
+
+    broken, good = entries_of(store).values()
+
+    assert (broken.name, good.name, len(good.versions)) == ("b_", "good", 1)
+    assert str(broken.problems[0]) == (
+        r"'b\udcff.mar': found a file whose name is not UTF-8, expected a plain name; rename it"
+    )
+
+
+def test_files_of_the_manifest_are_found_with_their_directories_or_without(store: Path) -> None:
+    names = {"serializedFile": "there/model.pt", "modelFile": "src/net.py", "configFile": "./conf/my.yaml"}
+    content = {"there/model.pt": "weights", "net.py": "", "conf/my.yaml": "batchSize: 8"}
+    write_zip(store / "m.mar", {**files(manifest(**names)), **content})
+
+    spec = spec_of(store)
+
+    assert spec.max_batch_rows == 8
+    assert spec.parameters["serialized_file"] == "there/model.pt"
+    assert spec.parameters["model_file"] == "net.py"
+
+
+def test_the_names_of_archives_that_are_gone_are_forgotten(store: Path) -> None:
+    names = KnownNames()
+    write_zip(store / "m.mar", files(manifest("resnet")))
+    assert list(entries_of(store, names)) == ["resnet"]
+    (store / "m.mar").unlink()
+    assert entries_of(store, names) == {}
+
+    (store / "m.mar").write_bytes(b"broken")
+
+    assert list(entries_of(store, names)) == ["m"]

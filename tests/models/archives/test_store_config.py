@@ -1,11 +1,21 @@
 """config.properties of a store: honoured for each model, and a mistake in it is told with file and line."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from models.archives.java_properties import parse_properties
-from tests.models.archives.builders import configured, entries_of, entry_of, files, manifest, spec_of, write_zip
+from tests.models.archives.builders import (
+    configured,
+    entries_of,
+    entry_of,
+    files,
+    manifest,
+    problem_of,
+    spec_of,
+    write_zip,
+)
 
 # What people write in practice: one name for the archive, another for the model, and JSON over several lines.
 MARKUP = """# of the server
@@ -41,8 +51,8 @@ def test_settings_of_a_model_are_honoured_and_their_places_known(store: Path) ->
     assert spec.instance_groups[0].count == 1
     assert spec.sources["max_batch_size"] == "config.properties:10"
     assert entry_of(store).notes == (
-        "config.properties:2: inference_address: has no effect: this is a setting of the server here, see "
-        "`shoal serve --help`",
+        "config.properties:2: inference_address: has no effect: the server listens where --http-address and "
+        "--http-port say",
         "config.properties:9: maxWorkers: 3 has no effect: workers are not added when there is more to do; minWorkers "
         "of them run",
     )
@@ -67,11 +77,27 @@ def test_settings_of_a_model_are_honoured_and_their_places_known(store: Path) ->
         ("=MarkupLM.mar", "=Markup.mar", "config.properties:3: load_models: found no Markup.mar in the store"),
         ("=MarkupLM.mar", "=https://example.com/m.mar", ":3: load_models: found 'https://example.com/m.mar', expected"),
         ("=MarkupLM.mar", "=../m.mar", ":3: load_models: found '../m.mar', expected the name of an archive in the"),
+        ("=MarkupLM.mar", "=b\\ud800.mar", r":3: load_models: found 'b\ud800.mar', expected the name of an archive"),
+        ("=MarkupLM.mar", "=b\\u0000.mar", r":3: load_models: found 'b\x00.mar', expected the name of an archive"),
+        ("=MarkupLM.mar", "=" + "b" * 300, ":3: load_models: found 'bbb"),
+        (
+            "=markuplm=MarkupLM.mar",
+            "=a/b=MarkupLM.mar",
+            ":3: load_models: found the model's name 'a/b', expected up to 255",
+        ),
+        ("=markuplm=MarkupLM.mar", "=x y=MarkupLM.mar", ":3: load_models: found the model's name 'x y', expected"),
+        ("=markuplm=MarkupLM.mar", "==MarkupLM.mar", ":3: load_models: found the model's name '', expected"),
+        (
+            "=markuplm=MarkupLM.mar",
+            "=\\ud800=MarkupLM.mar",
+            r":3: load_models: found the model's name '\ud800', expected",
+        ),
+        ('"batchSize"', r'"batch\\u001bSize"', r"models.markuplm.1.0.batch\x1bSize: found an unknown key, expected"),
         ("# of", "job_queue_size=many\n#", ":1: job_queue_size: found 'many', expected a whole number from 1"),
         ("# of", "limit_max_image_pixels=no\n#", ":1: limit_max_image_pixels: found 'no', expected true or false"),
         ("# of", "service_envelope=kservev2\n#", ":1: service_envelope: found 'kservev2', expected no such key"),
         ("# of", "defaultWorkersPerModel=2\n#", ":1: defaultWorkersPerModel: found an unknown key, expected default_w"),
-        ("# of", "#" + "x" * (1 << 20), "config.properties: size: found 10"),
+        ("# of", "#" + "x" * (1 << 20), "config.properties: size: found more than 1048576 bytes"),
     ],
 )
 def test_a_mistake_is_a_problem_with_file_and_line(store: Path, old: str, new: str, sentence: str) -> None:
@@ -148,7 +174,8 @@ def test_what_has_no_effect_is_told_once(store: Path) -> None:
     a, b = entries_of(store).values()
 
     assert a.notes == (
-        "config.properties:1: number_of_gpu: has no effect: all GPUs that the server sees are used",
+        "config.properties:1: number_of_gpu: has no effect: all GPUs that the server sees are used: choose them with "
+        "CUDA_VISIBLE_DEVICES, or deviceIds",
         "config.properties:2: my_own: has no effect: unknown",
         "config.properties:3: models.c: has no effect: no such model here",
     )
@@ -165,7 +192,7 @@ def test_a_default_version_that_is_not_the_highest_is_told(store: Path) -> None:
 
     (note,) = entry_of(store).notes
 
-    assert note.startswith("requests without a version get 2.0 (number 2, the highest), not 1.0")
+    assert note.startswith("m: requests without a version get 2.0 (number 2, the highest), not 1.0")
 
 
 def test_flags_for_handlers_are_parameters(store: Path) -> None:
@@ -199,3 +226,56 @@ def test_a_character_of_a_value_over_several_lines_has_its_line() -> None:
     (found,) = parse_properties("# first\nkey=ab\\\n   cd\\\nef")
 
     assert [found.line_at(position) for position in range(6)] == [2, 2, 3, 3, 4, 4]
+
+
+def test_a_default_version_that_is_not_there_is_told_with_its_line(store: Path) -> None:
+    write_zip(store / "m.mar", files())
+    (store / "config.properties").write_text('\nmodels={"m": {"1.0": {}, "2.0": {"defaultVersion": true}}}')
+
+    notes = entry_of(store).notes
+
+    expected = "config.properties:2: models.m.2.0.defaultVersion: has no effect: version 2.0 of m cannot be served"
+    assert any(note.startswith(expected) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("model_store=/somewhere/else", "its model_store is 'else', not 'store'; put it into the store"),
+        ("load_models=all", "it has no model_store; put it into the store"),
+    ],
+)
+def test_a_file_beside_a_store_of_another_name_is_told(store: Path, line: str, reason: str) -> None:
+    write_zip(store / "m.mar", files())
+    (store.parent / "config.properties").write_text(line)
+
+    (note,) = entry_of(store).notes
+
+    assert note == f"config.properties: has no effect: it is beside the store and {reason}"
+
+
+def test_the_server_is_ready_without_a_file_that_only_load_models_names(store: Path) -> None:
+    write_zip(store / "m.mar", files())
+    (store / "config.properties").write_text("load_models=m.mar,gone.mar")
+
+    entries = entries_of(store)
+
+    assert (entries["m"].required, entries["gone"].required) == (None, False)
+    assert "load_models: found no gone.mar in the store" in str(entries["gone"].problems[0])
+
+
+def test_a_name_that_is_refused_is_told_under_one_that_can_be_asked_for(store: Path) -> None:
+    write_zip(store / "good.mar", files(manifest("good")))
+    (store / "config.properties").write_text("load_models=good.mar,b\\ud800.mar,a/b=good.mar")
+
+    entries = entries_of(store)
+
+    assert list(entries) == ["a_b", "b_", "good"]
+    assert all(len(entry.problems) == 2 for entry in entries.values())
+
+
+def test_a_pipe_in_place_of_the_file_is_a_problem(store: Path) -> None:
+    write_zip(store / "good.mar", files(manifest("good")))
+    os.mkfifo(store / "config.properties")
+
+    assert problem_of(store) == "config.properties: file: found a pipe, expected a plain file"
