@@ -14,6 +14,7 @@ from gateway.hosted import Hosted
 from gateway.lifecycle import Move
 from gateway.load_turns import LoadTurns
 from gateway.loading import Loader
+from models.archives.store_config import STORE_CONFIG
 from models.errors import ModelsError
 from models.model_entry import ModelEntry
 from models.spec import ModelSpec
@@ -136,10 +137,11 @@ class Updater:
 
     def _note(self, record: ModelRecord, entry: ModelEntry) -> None:
         record.problems = tuple(map(str, entry.problems))
-        if entry.versions or entry.broken:
+        if entry.versions or entry.broken or entry.required is not None:
             record.required = entry.required
         for text in entry.notes:
-            _log.warning("model %s: %s", entry.name, text)
+            # What a store says of itself comes with its first model.
+            _log.warning("%s", text if text.startswith(STORE_CONFIG) else f"model {entry.name}: {text}")
         for problem in record.problems:
             _log.error("%s", problem)
         for number in entry.broken:
