@@ -10,12 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnxruntime import quantization
-from onnxruntime.quantization.shape_inference import quant_pre_process
-from onnxruntime.transformers.float16 import convert_float_to_float16
-from onnxruntime.transformers.onnx_model import OnnxModel
 
 from backends.errors import ExportError
+from backends.export.converters import OnnxModel, convert_float_to_float16, quant_pre_process, quantization
 from backends.failures import describe
 
 _QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "QLinearConv", "ConvInteger"})

@@ -19,6 +19,8 @@ from models.inference import Tensors
 from models.spec import DeviceKind, ExecutionSpec, InstanceGroup, ModelSpec
 from tests.backends.process.builders import shared_memory, until
 
+pytestmark = pytest.mark.slow
+
 RISKY = """
 import ctypes, os, signal, time
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -23,6 +24,8 @@ from batching.core.limits import Limits
 from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
 from batching.policies.triton import TritonSettings, create_triton
+
+pytestmark = pytest.mark.slow
 
 LARGEST = 6
 LIMITS = Limits(max_batch_rows=LARGEST, max_requests=12, max_rows=30)

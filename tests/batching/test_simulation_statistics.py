@@ -38,6 +38,8 @@ from batching.simulation import (
 )
 from batching.simulation.histogram import TimeHistogram
 
+pytestmark = pytest.mark.slow
+
 
 class ExponentialTimes:
     """Times that do not depend on the size."""

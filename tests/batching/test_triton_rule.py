@@ -1,5 +1,6 @@
 """Triton's policy against the plain model of `triton_reference` and against greedy, on random loads."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from batching.policies.greedy import Greedy
 from batching.policies.triton import QueuePolicy, TritonExperiments, TritonLatencies, TritonSettings, create_triton
 from batching.simulation import Arrival, Outcome, Simulation
 from tests.batching.triton_reference import Reference
+
+pytestmark = pytest.mark.slow
 
 LARGEST = 8
 NO_LIMIT = 1 << 20

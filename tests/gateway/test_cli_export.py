@@ -9,6 +9,8 @@ from typer.testing import CliRunner, Result
 from gateway.cli import app
 from tests.backends.export.builders import files_below, save_colours, save_photos
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:

@@ -12,6 +12,8 @@ from backends.export.quantizing import QuantizeRequest, quantize
 from models.model_directory import read_model
 from tests.backends.export.builders import files_below, save_colours, save_photos
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:

@@ -15,6 +15,8 @@ from models.tensors import DataType
 from tests.backends.builders import model, tensor
 from tests.backends.export.builders import save_colours
 
+pytestmark = pytest.mark.slow
+
 ROWS = np.random.default_rng(0).random((3, 3, 16, 16), np.float32)
 
 

@@ -14,6 +14,8 @@ from backends.ports import Placement
 from tests.backends.builders import model, payload, save_lookup
 from tests.backends.process.builders import loaded, remote_executors, save_code, started_worker
 
+pytestmark = pytest.mark.slow
+
 in_thread: Callable[..., Any] = asyncio.to_thread
 
 OURS = ["backends", "batching", "gateway", "loadtest", "models", "tests"]

@@ -35,6 +35,8 @@ from tests.backends.process.builders import (
     until,
 )
 
+pytestmark = pytest.mark.slow
+
 in_thread: Callable[..., Any] = asyncio.to_thread
 
 SLOW = {"service_base_us": "30000000"}

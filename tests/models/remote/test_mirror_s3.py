@@ -16,6 +16,8 @@ from models.remote import Mirror, MirrorLimits
 from models.repository import scan
 from tests.models.remote.servers import S3, s3_server
 
+pytestmark = pytest.mark.slow
+
 CONFIG = b"""
 backend: "fake"
 max_batch_size: 4
