@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     add_echo(root, "echo")
     add_mirror(root, "mirror")
     add_echo(root, "narrow", base_us=HOLD_US, batching="max_queue_requests = 2")
-    add_mirror(root, "narrow-mirror", base_us=HOLD_US, max_queue_requests=2)
+    add_mirror(root, "narrow-mirror", base_us=3 * HOLD_US, max_queue_requests=2)  # decoding takes time, too
     add_echo(root, "few-rows", max_batch_size=4, base_us=HOLD_US, batching="max_queue_rows = 4")
     add_echo(root, "late", base_us=HOLD_US)
     add_echo(root, "left", base_us=HOLD_US // 2)
