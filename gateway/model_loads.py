@@ -80,10 +80,6 @@ class ModelLoads:
         for known in (self.turns, self._attempts, self._problems):
             known.pop(name, None)
 
-    def is_loading(self, name: str) -> bool:
-        """Whether something of it is being loaded, or is about to be."""
-        return self.turns[name].locked()
-
     async def look_around(self) -> Mapping[str, Place]:
         """Know where models are. Of many who want to know at once, one looks: a slow store holds one thread.
 
