@@ -59,7 +59,6 @@ class Updater:
             entry: What its repository says.
             afresh: Load versions again that have not changed.
             wakes: Also those that were scaled to no instances.
-
         """
         await self._drained(record)
         self._note(record, entry)
@@ -228,10 +227,10 @@ class Updater:
 
 
 def _sentence(spec: ModelSpec, error: Exception) -> str:
+    if isinstance(error, BackendError | ModelsError):
+        return str(error)
     text = (error.strerror or type(error).__name__) if isinstance(error, OSError) else str(error)
-    return (
-        text if isinstance(error, BackendError | ModelsError) else f"model '{spec.name}' version {spec.version}: {text}"
-    )
+    return f"model '{spec.name}' version {spec.version}: {text}"
 
 
 def _settle(record: ModelRecord, entry: ModelEntry, problems: Sequence[str]) -> None:
