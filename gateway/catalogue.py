@@ -57,6 +57,11 @@ class VersionRecord:
         self.spec, self.files, self.is_wanted, self.is_idle = spec, files, True, False
         return old
 
+    def forget(self) -> None:
+        """It is gone: a repository may have had hundreds of versions, each with thousands of labels."""
+        if not self.is_idle:
+            self.spec, self.files = None, None
+
     def take_out(self, move: Move, reason: str = "") -> Hosted | None:
         """A move out of service; gives what answered until now."""
         hosted, self.hosted = self.hosted, None
@@ -105,6 +110,10 @@ class ModelRecord:
             if version.hosted is not None and (best is None or version.number > best.number):
                 best = version
         return best.hosted if best is not None else None
+
+    def serving(self) -> Mapping[int, Hosted]:
+        """What answers, by version."""
+        return {number: version.hosted for number, version in self.versions.items() if version.hosted is not None}
 
     @property
     def specs(self) -> Sequence[ModelSpec]:

@@ -203,7 +203,7 @@ class ModelManager:
             await self._take_out(record, "unloaded")
 
     async def _take_out(self, record: ModelRecord, reason: str) -> None:
-        self._loads.interrupt(record.name)
+        self._loads.withdraw(record.name)
         async with self._loads.turns[record.name]:
             record.is_wanted = record.is_asked = False
             record.problems, record.tried = (), None
@@ -211,10 +211,7 @@ class ModelManager:
         await self._loads.renew_users(record.name)
 
     async def _scale(self, model: str, number: int | None, instances: int) -> None:
-        async with self._loads.turns[model]:
-            version = self._catalogue.scalable(model, number)
-            problem = await self._updater.scale(self._catalogue.record(model), version, instances)
-        if problem:
+        if problem := await self._loads.scale(model, number, instances):
             raise LoadFailedError(model, problem)
 
     async def _remove(self, name: str) -> None:

@@ -64,7 +64,9 @@ class ModelLoads:
         self._look = look
         self._tasks = tasks
         self._loading: dict[str, asyncio.Task[Outcome]] = {}
+        self._doing: dict[str, tuple[Hashable, str | None]] = {}  # by model: files and override that were loaded last
         self._attempts: Counter[str] = Counter()
+        self._withdrawals: Counter[str] = Counter()
         self._problems: dict[str, Sequence[str]] = {}  # of the last attempt, by model
         self._look_lock = asyncio.Lock()
         self._looks_begun = 0
@@ -77,7 +79,7 @@ class ModelLoads:
 
     def forget(self, name: str) -> None:
         """It is in no repository any more."""
-        for known in (self.turns, self._attempts, self._problems):
+        for known in (self.turns, self._attempts, self._withdrawals, self._problems, self._doing):
             known.pop(name, None)
 
     async def look_around(self) -> Mapping[str, Place]:
@@ -103,18 +105,20 @@ class ModelLoads:
         Returns:
             Problems, in sentences.
         """
-        attempts = self._attempts[name]
+        attempts, withdrawals = self._attempts[name], self._withdrawals[name]
         try:
             found = await self._read(name, wish.override)
         except Exception:  # noqa: BLE001 - a defect of ours concerns one model, not the server
             return self._defect(name)
         await self._ensure_all(found, wish)
-        if self._catalogue.record(name).tried != found.looked:
-            self.interrupt(name)
+        if not wish.is_renewal and self._doing.get(name) != (found.looked, wish.override):
+            self._interrupt(name)
         async with self.turns[name]:
             record = self._catalogue.record(name)
             if wish.is_renewal and not record.is_wanted:
                 return ()
+            if self._withdrawals[name] != withdrawals:
+                return [_given_up(name)]
             if self._attempts[name] != attempts and record.tried == found.looked and wish == _PLAIN:
                 return self._problems.get(name, ())  # somebody has just tried the same
             self._attempts[name] += 1
@@ -126,8 +130,22 @@ class ModelLoads:
             await self.renew_users(name, wish.above)
         return outcome.problems
 
-    def interrupt(self, name: str) -> None:
-        """Give up what is being loaded of a model: it is not wanted any more, or not as it was."""
+    def withdraw(self, name: str) -> None:
+        """A model is not wanted any more: give up what is being loaded of it, and what is about to be."""
+        self._withdrawals[name] += 1
+        self._interrupt(name)
+
+    async def scale(self, name: str, version: int | None, instances: int) -> str:
+        """Change the number of a version's instances. Returns the problem, or nothing. Raises ModelUnavailableError."""
+        async with self.turns[name]:
+            scaling = self._updater.scale(
+                self._catalogue.record(name), self._catalogue.scalable(name, version), instances
+            )
+            self._doing[name] = ("scaling", None)
+            outcome = await self._interruptible(name, self._safely(name, _as_outcome(scaling)))
+        return "; ".join(outcome.problems)
+
+    def _interrupt(self, name: str) -> None:
         if (task := self._loading.get(name)) is not None:
             task.cancel()
 
@@ -142,16 +160,19 @@ class ModelLoads:
         parts = [self._catalogue.find_spec(*part) for spec in entry.versions for part in dependencies(spec)]
         afresh, record.parts = list(record.parts) != parts, parts  # an ensemble is made of others, which may change
         update = self._updater.update(record, entry, afresh=afresh, wakes=wish.is_asked)
-        task = self._loading[record.name] = self._tasks.create_task(self._safely(record.name, update))
+        self._doing[record.name] = (found.looked, wish.override)
+        return await self._interruptible(record.name, self._safely(record.name, update))
+
+    async def _interruptible(self, name: str, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Under the model's turn: who wants something else of it may end this."""
+        task = self._loading[name] = self._tasks.create_task(work)
         try:
             await asyncio.wait((task,))
         finally:
-            del self._loading[record.name]
+            del self._loading[name]
             if task.cancel():  # this was cancelled itself
                 await asyncio.wait((task,))
-        if task.cancelled():
-            return Outcome([f"model '{record.name}': its loading was given up for a later wish"], has_changed=False)
-        return task.result()
+        return Outcome([_given_up(name)], has_changed=False) if task.cancelled() else task.result()
 
     async def _safely(self, name: str, update: Coroutine[Any, Any, Outcome]) -> Outcome:
         try:
@@ -175,11 +196,16 @@ class ModelLoads:
         """Load a model that an ensemble needs, unless it is there or has failed as it is now."""
         if name not in self.places:
             return
+        record = self._catalogue.record(name)
+        if record.newest() is not None:
+            return
         looked = await in_own_thread(partial(_fingerprint, self.places[name]))
+        if self._doing.get(name, (looked, None)) != (looked, None):
+            self._interrupt(name)
         async with self.turns[name]:  # it may be loading
-            record = self._catalogue.record(name)
             is_tried = record.problems or any(version.is_wanted for version in record.versions.values())
-            if record.newest() is not None or (is_tried and record.tried == looked):
+            lacks = any(self._catalogue.record(part).newest() is None for part in record.needs)
+            if record.newest() is not None or (is_tried and record.tried == looked and not lacks):
                 return
         if not await self.bring(name, Wish(above=above)):
             record.is_wanted = True
@@ -193,6 +219,15 @@ class ModelLoads:
     def users_of(self, name: str) -> Sequence[str]:
         """The ensembles that a model is part of."""
         return [record.name for record in self._catalogue.records() if record.is_wanted and name in record.needs]
+
+
+def _given_up(name: str) -> str:
+    return f"model '{name}': its loading was given up for a later wish"
+
+
+async def _as_outcome(scaling: Coroutine[Any, Any, str]) -> Outcome:
+    problem = await scaling
+    return Outcome([problem] if problem else [], has_changed=not problem)
 
 
 class _Found(NamedTuple):

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from backends.errors import BackendError
+from backends.freed_memory import return_freed_memory
 from batching.core.errors import BatchingError
+from gateway.blocking import in_own_thread
 from gateway.catalogue import IDLE, ModelRecord, VersionRecord
 from gateway.control import VersionState
 from gateway.hosted import Hosted
@@ -47,7 +50,7 @@ class Updater:
         self._loader = loader
         self._turns = turns
         self._tasks = tasks
-        self._retiring: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._retiring: defaultdict[tuple[str, int], set[asyncio.Task[None]]] = defaultdict(set)
 
     async def update(
         self, record: ModelRecord, entry: ModelEntry, *, afresh: bool = False, wakes: bool = False
@@ -61,6 +64,7 @@ class Updater:
             wakes: Also those that were scaled to no instances.
         """
         await self._drained(record)
+        before = record.serving()
         self._note(record, entry)
         numbers = {spec.version for spec in entry.versions} | set(entry.broken)
         for number, version in record.versions.items():
@@ -76,23 +80,21 @@ class Updater:
             loads = [group.create_task(self._load(record, spec, entry.files.get(spec.version))) for spec in changed]
         failures = [problem for load in loads if (problem := load.result())]
         problems = [*map(str, entry.problems), *failures]
-        dropped = 0 if problems else self._drop_others(record, numbers)
+        if not problems:
+            self._drop_others(record, numbers)
         _settle(record, entry, problems)
-        return Outcome(problems, has_changed=len(changed) > len(failures) or dropped > 0)
+        return Outcome(problems, has_changed=record.serving() != before)
 
     async def unload(self, record: ModelRecord, reason: str) -> None:
         """Take all versions out of service; returns when they are drained and closed."""
-        tasks = [
-            self._retire(record.name, version, reason)
-            for version in record.versions.values()
-            if version.hosted is not None
-        ]
+        for version in record.versions.values():
+            if version.hosted is not None:
+                self._retire(record.name, version, reason)
         for version in record.versions.values():
             version.is_wanted = version.is_idle = False
             if version.state is VersionState.UNAVAILABLE:
                 version.reason = reason
-        if tasks:
-            await asyncio.wait(tasks)
+        await _all_of(task for number in record.versions for task in self._retired(record, number))
 
     async def scale(self, record: ModelRecord, version: VersionRecord, instances: int) -> str:
         """Let a version have another number of instances, or none. Returns the problem, or nothing."""
@@ -105,7 +107,8 @@ class Updater:
             if version.hosted is not None:
                 version.is_idle = True
                 version.is_wanted = False
-                await asyncio.wait((self._retire(record.name, version, IDLE),))
+                self._retire(record.name, version, IDLE)
+                await _all_of(self._retired(record, version.number))
             return ""
         await self._drained(record)
         group = replace(spec.instance_groups[0], count=instances, is_default_count=False)
@@ -115,8 +118,7 @@ class Updater:
 
     async def drain(self) -> None:
         """Wait for the versions that were replaced or unloaded."""
-        if self._retiring:
-            await asyncio.wait(list(self._retiring.values()))
+        await _all_of(task for tasks in self._retiring.values() for task in tasks)
 
     def broken(self, record: ModelRecord, number: int, reason: str) -> None:
         """A version cannot go on: take it out of service."""
@@ -124,19 +126,17 @@ class Updater:
         if (hosted := version.take_out(Move.BROKE, reason)) is not None:
             self._end(record.name, version, hosted)
 
+    def _retired(self, record: ModelRecord, number: int) -> Iterable["asyncio.Task[None]"]:
+        return self._retiring.get((record.name, number), ())
+
     async def _drained(self, record: ModelRecord) -> None:
         """Wait until what was taken out of service is gone, before it is loaded again."""
-        leaving = [
-            task
-            for number, version in record.versions.items()
-            if version.state is VersionState.UNLOADING and (task := self._retiring.get((record.name, number)))
-        ]
-        if leaving:
-            await asyncio.wait(leaving)
+        leaving = [number for number, version in record.versions.items() if version.state is VersionState.UNLOADING]
+        await _all_of(task for number in leaving for task in self._retired(record, number))
 
     def _note(self, record: ModelRecord, entry: ModelEntry) -> None:
         record.problems = tuple(map(str, entry.problems))
-        if entry.versions or entry.broken or entry.required is not None:
+        if _describes(entry):
             record.required = entry.required
         for text in entry.notes:
             # What a store says of itself comes with its first model.
@@ -159,8 +159,7 @@ class Updater:
         """Load a version and let it take over. Returns the problem, or nothing."""
         version = record.version(spec.version)
         try:
-            if (before := self._retiring.get((record.name, spec.version))) is not None:
-                await asyncio.wait((before,))  # at most two of a version exist at once
+            await _all_of(self._retired(record, spec.version))  # at most two of a version exist at once
             async with self._turns.turn():
                 hosted = await self._loader.load(spec)
         except (BackendError, ModelsError, BatchingError, OSError) as error:
@@ -188,24 +187,21 @@ class Updater:
             self.broken(record, version.number, reason)  # what an ensemble is made of has changed under it
         return reason
 
-    def _drop_others(self, record: ModelRecord, wanted: set[int]) -> int:
-        """Versions that are not to be served any more go once those that replace them are ready. Says how many."""
-        dropped = 0
+    def _drop_others(self, record: ModelRecord, wanted: set[int]) -> None:
+        """Versions that are not to be served any more go once those that replace them are ready."""
         for number, version in list(record.versions.items()):
             if number in wanted:
                 continue
             version.is_wanted = version.is_idle = False
             if version.hosted is not None:
                 self._retire(record.name, version, "unloaded")
-                dropped += 1
             else:
                 version.reason = "unloaded"
-        return dropped
 
-    def _retire(self, model: str, version: VersionRecord, reason: str) -> "asyncio.Task[None]":
-        return self._end(model, version, version.take_out(Move.UNLOAD), reason)
+    def _retire(self, model: str, version: VersionRecord, reason: str) -> None:
+        self._end(model, version, version.take_out(Move.UNLOAD), reason)
 
-    def _end(self, model: str, version: VersionRecord, hosted: Hosted | None, reason: str = "") -> "asyncio.Task[None]":
+    def _end(self, model: str, version: VersionRecord, hosted: Hosted | None, reason: str = "") -> None:
         """Drain and close what nobody finds any more; with a reason, the version itself is gone then."""
         key = model, version.number
 
@@ -213,17 +209,28 @@ class Updater:
             try:
                 if hosted is not None:
                     await hosted.retire()
+                    await in_own_thread(return_freed_memory)
             except Exception:  # noqa: BLE001 - likewise
                 _log.exception("model '%s' version %d could not be closed", model, version.number)
             finally:
                 if reason:
                     version.move(Move.DRAINED, reason)
+                    version.forget()
                     _log.info("model unloaded", extra={"fields": {"model": model, "version": version.number}})
 
         task = self._tasks.create_task(retire())
-        self._retiring[key] = task
-        task.add_done_callback(lambda done: self._retiring.pop(key) if self._retiring.get(key) is done else None)
-        return task
+        self._retiring[key].add(task)
+        task.add_done_callback(lambda done: self._forget(key, done))
+
+    def _forget(self, key: tuple[str, int], done: "asyncio.Task[None]") -> None:
+        self._retiring[key].discard(done)
+        if not self._retiring[key]:
+            del self._retiring[key]
+
+
+async def _all_of(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    if waiting := list(tasks):
+        await asyncio.wait(waiting)
 
 
 def _sentence(spec: ModelSpec, error: Exception) -> str:
@@ -233,9 +240,14 @@ def _sentence(spec: ModelSpec, error: Exception) -> str:
     return f"model '{spec.name}' version {spec.version}: {text}"
 
 
+def _describes(entry: ModelEntry) -> bool:
+    """Whether it says more of the model than that it cannot be read."""
+    return entry.is_described and bool(entry.versions or entry.broken or entry.required is not None)
+
+
 def _settle(record: ModelRecord, entry: ModelEntry, problems: Sequence[str]) -> None:
     """What holds once the loads have ended: labels of versions that are ready, and no reasons that are mended."""
-    if entry.versions or entry.broken:
+    if _describes(entry):
         ready = {number for number, version in record.versions.items() if version.hosted is not None}
         record.labels = {
             label: number if number in ready else record.labels.get(label, number)

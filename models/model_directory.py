@@ -88,7 +88,8 @@ def _read(directory: Path, override: str | None, completer: Completer | None) ->
         rule = f"expected {NAME_RULE}; rename the directory"
         raise RepositoryError(f"{name!a}: found a directory that cannot be a model's name, {rule}")
     problems = Problems()  # all there are are told: whatever can be read is checked
-    side = problems.attempt(_side_file, directory) or _good_parts(directory).side
+    whole_side = problems.attempt(_side_file, directory)
+    side = whole_side or _good_parts(directory).side
     text = problems.attempt(_config_text, directory, override)
     if text is None:
         return ModelEntry(name=name, problems=problems.found())
@@ -108,6 +109,7 @@ def _read(directory: Path, override: str | None, completer: Completer | None) ->
         notes=(*notes, *entry.notes),
         required=side.tables.required,
         version_labels=side.tables.version_labels,
+        is_described=whole_side is not None,
         files=_files_by_version(directory, served),
     )
 

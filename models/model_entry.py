@@ -19,6 +19,7 @@ class ModelEntry:
         notes: What was skipped or has no effect, in sentences for the log.
         required: Whether the server is ready without it; None: only while it is meant to be loaded.
         version_labels: Version numbers by label (``stable``, ``canary``), as shoal.toml gives them.
+        is_described: What shoal.toml says could be read: `required` and `version_labels` hold.
         files: What each version consists of, beside its specification: a version whose entry differs has changed.
     """
 
@@ -29,4 +30,5 @@ class ModelEntry:
     notes: tuple[str, ...] = ()
     required: bool | None = None
     version_labels: Mapping[str, int] = field(default_factory=dict)
+    is_described: bool = True
     files: Mapping[int, Hashable] = field(default_factory=dict)

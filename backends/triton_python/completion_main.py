@@ -1,6 +1,7 @@
 """The process that runs ``auto_complete_config``. Arguments: the descriptors of two files, the order and the answer."""
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from backends.triton_python.model_config import ModelConfig
 from models.spec import ModelSpec
 
 _LIFETIME_S = 600  # should the server die and not end it
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def completed(file: Path, config: str) -> str:
@@ -59,6 +61,7 @@ def _any_spec(file: Path) -> ModelSpec:
 
 def main(order_fd: str, answer_fd: str) -> None:
     """Read the order, run the code, write the answer, and end the process."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody waits for it when the server has died
     signal.alarm(_LIFETIME_S)
     own_pid = os.getpid()
     size_bytes = os.fstat(int(order_fd)).st_size

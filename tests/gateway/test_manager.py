@@ -310,6 +310,72 @@ async def test_a_load_that_hangs_is_given_up_when_its_model_is_mended_or_unloade
         assert await it.states() == [("code", 1, "UNAVAILABLE"), ("m", 1, "READY")]
 
 
+async def test_an_unload_waits_for_what_an_older_version_has_taken(root: Path) -> None:
+    add_model(root, config=SLOW)
+    async with managing(root) as it:
+        running = asyncio.create_task(it.answer())
+        await asyncio.sleep(0)
+        add_model(root)
+        await it.manager.load("m")
+        await it.manager.unload("m")
+
+        assert running.done()
+        assert await running == (1, 7)
+
+
+async def test_a_shoal_toml_that_cannot_be_read_leaves_labels_and_readiness_as_they_are(root: Path) -> None:
+    side = "required = true\n[version_labels]\nstable = 1\n"
+    add_model(root, side=side)
+    async with managing(root) as it:
+        add_model(root, side=side + "oops\n")
+        with pytest.raises(LoadFailedError):
+            await it.manager.load("m")
+        number = it.service.version_number("m", "stable")
+        await it.manager.unload("m")
+
+        assert (number, it.service.is_ready()) == (1, False)
+
+
+async def test_an_ensemble_of_ensembles_comes_back_when_its_last_part_does(root: Path) -> None:
+    add_ensemble(root, "inner")
+    add_ensemble(root, "outer", "inner", ("in", "out"))
+    async with managing(root) as it:
+        await it.manager.unload("m")
+        without = [state for name, _, state in await it.states() if name != "m"]
+        await it.manager.load("outer")
+
+        assert without == ["UNAVAILABLE", "UNAVAILABLE"]
+        assert [state for _, _, state in await it.states()] == ["READY"] * 3
+
+
+@pytest.mark.slow
+async def test_a_load_that_waits_for_a_part_is_given_up_by_an_unload(root: Path) -> None:
+    add_code(root, HANGS)
+    add_ensemble(root, "e", "code")
+    async with managing(root, load=()) as it:
+        loading = asyncio.create_task(it.manager.load("e"))
+        await it.until_state("code", "LOADING")
+        await it.manager.unload("e")
+        await it.manager.unload("code")
+
+        with pytest.raises(LoadFailedError, match="given up"):
+            await loading
+        assert [entry for entry in await it.states() if entry[2] == "READY"] == []
+
+
+@pytest.mark.slow
+async def test_scaling_that_hangs_is_given_up_by_an_unload(root: Path) -> None:
+    add_code(root, HANGS.replace("threading.Event().wait()", "pass"))
+    async with managing(root) as it:
+        write(root / "code" / "1" / "model.py", HANGS)
+        scaling = asyncio.create_task(it.manager.scale("code", None, 2))
+        await it.until_task(scaling)
+        await it.manager.unload("code")
+
+        with pytest.raises(LoadFailedError, match="given up"):
+            await scaling
+
+
 async def test_labels_name_versions(root: Path) -> None:
     add_model(root, "m", 1, 3, config=CONFIG + ALL, side="[version_labels]\nstable = 1\ncanary = 3\n")
     async with managing(root) as it:
@@ -370,8 +436,7 @@ async def test_scaling_to_zero_answers_everybody_first_and_scaling_up_serves_aga
         running = [asyncio.create_task(it.answer(value=value)) for value in range(7)]
         await asyncio.sleep(0)
         scaling = asyncio.create_task(it.manager.scale("m", None, 0))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await it.until_state("m", "UNLOADING")
         text = await refused(it)
         await scaling
         answered = [task.done() for task in running]
