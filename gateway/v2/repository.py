@@ -11,6 +11,7 @@ from gateway.control_access import GuardedControl, permitted
 from gateway.engine import Engine
 from gateway.v2.members import JsonObject, optional, parse_json, wrong_kind
 from models.errors import InvalidRequestError, LoadParameterError, MalformedRequestError
+from models.model_names import NAME_RULE, is_model_name
 
 T = TypeVar("T")
 
@@ -18,7 +19,6 @@ PREFIX = "/v2/repository/"
 """All paths of the extension begin so."""
 
 _PATH = re.compile(r"/v2/repository(?:/([^/]+))?/(?:(index)|models/([^/]+)/(load|unload))")
-_MODEL_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 _NOT_FOUND = error_reply(404, "Not Found")
 _WRONG_METHOD = error_reply(405, "Method Not Allowed")
 _ONE_REPOSITORY = error_reply(501, "'repository_name' specification is not supported")
@@ -109,10 +109,8 @@ def _parse(body: bytes, parse: Callable[[JsonObject], T]) -> T:
 
 
 def _check_name(model: str) -> None:
-    if not _MODEL_NAME.fullmatch(model):
-        raise InvalidRequestError(
-            f"found the model name {model[:256]!r}, expected letters, digits, '.', '_' and '-', no leading '.'"
-        )
+    if not is_model_name(model):
+        raise InvalidRequestError(f"found the model name {model[:256]!r}, expected {NAME_RULE}")
 
 
 def _wants_ready(body: JsonObject) -> bool:
