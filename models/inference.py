@@ -34,6 +34,9 @@ class InferRequest(NamedTuple):
         priority: 1 is the most urgent; 0 means the model's default.
         timeout_ns: Time the caller is willing to wait from now on, or None.
         parameters: Custom parameters for the model.
+        sequence_id: Which sequence the request belongs to; 0 or an empty text means none.
+        sequence_start: Whether it is the first of its sequence.
+        sequence_end: Whether it is the last of its sequence.
     """
 
     model: str
@@ -44,6 +47,9 @@ class InferRequest(NamedTuple):
     priority: int = 0
     timeout_ns: int | None = None
     parameters: Mapping[str, Parameter] = _NO_PARAMETERS
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
 
 
 class Timing(NamedTuple):
@@ -68,13 +74,14 @@ NO_TIMING = Timing()
 
 
 class InferResponse(NamedTuple):
-    """The answer to an `InferRequest`; `outputs` holds the wanted tensors in the wanted order."""
+    """The answer to an `InferRequest`; `outputs` holds the wanted tensors in order, `parameters` what the model adds."""
 
     model: str
     version: int
     outputs: Tensors
     request_id: str = ""
     timing: Timing = NO_TIMING
+    parameters: Mapping[str, Parameter] = _NO_PARAMETERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
