@@ -9,7 +9,7 @@ PHOTO := .cache/foolbox/foolbox/data/imagenet_10_541.jpg
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # photos are fetched with the pip of an environment that another target makes
-.PHONY: help setup setup-gpu run photos check format test test-unit test-torch test-gpu cover bench bench-gpu soak fidelity fidelity-mutants policy-matrix image clean
+.PHONY: help setup setup-gpu run photos check format test test-long test-unit test-torch test-gpu cover bench bench-gpu soak fidelity fidelity-mutants policy-matrix image clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -36,11 +36,14 @@ format: .venv-test/ready  ## put the code into its form
 	.venv-test/bin/ruff format .
 	.venv-test/bin/ruff check --fix .
 
-test: .venv-test/ready photos  ## all tests that need no torch
-	.venv-test/bin/pytest -n 2 -m "not torch and not gpu" $(ARGS)
+test: .venv-test/ready photos  ## all tests but the long ones, and those that need torch or other servers
+	.venv-test/bin/pytest -n 2 -m "not torch and not gpu and not long and not peer" $(ARGS)
+
+test-long: .venv-test/ready photos  ## faults, object stores, long simulations
+	.venv-test/bin/pytest -n 2 -m "long and not torch and not gpu" $(ARGS)
 
 test-unit: .venv-test/ready  ## the fast ones only
-	.venv-test/bin/pytest -n 2 -m "not torch and not gpu and not e2e and not slow" $(ARGS)
+	.venv-test/bin/pytest -n 2 -m "not torch and not gpu and not e2e and not slow and not long and not peer" $(ARGS)
 
 test-torch: .venv-torch/ready  ## the PyTorch executor, and parity with PyTorch and torchvision
 	.venv-torch/bin/pytest -m "torch and not gpu" $(ARGS)
@@ -49,7 +52,7 @@ test-gpu: .venv-gpu/ready  ## what needs an NVIDIA GPU; says what it skips and w
 	.venv-gpu/bin/pytest -m gpu $(ARGS)
 
 cover: .venv-test/ready photos  ## line and branch coverage
-	.venv-test/bin/pytest -n 2 -m "not torch and not gpu" --cov --cov-report=term-missing:skip-covered
+	.venv-test/bin/pytest -n 2 -m "not torch and not gpu and not peer" --cov --cov-report=term-missing:skip-covered
 
 bench: .venv-test/ready photos  ## benchmarks: print ratios, assert nothing
 	.venv-test/bin/python -m loadtest.benchmarks.wakeups

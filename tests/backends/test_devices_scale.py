@@ -9,7 +9,7 @@ from batching.clock import SECOND_NS
 from loadtest.benchmarks.devices import DEVICES, SERVICE_NS, devices, loaded
 from loadtest.soak import serving
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BATCHES = 150 * DEVICES
 

@@ -19,7 +19,7 @@ from models.inference import Tensors
 from models.spec import DeviceKind, ExecutionSpec, InstanceGroup, ModelSpec
 from tests.backends.process.builders import shared_memory, until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 RISKY = """
 import ctypes, os, signal, time

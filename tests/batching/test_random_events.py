@@ -25,7 +25,7 @@ from batching.core.scheduler import Scheduler
 from batching.policies.greedy import Greedy
 from batching.policies.triton import TritonSettings, create_triton
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 LARGEST = 6
 LIMITS = Limits(max_batch_rows=LARGEST, max_requests=12, max_rows=30)

@@ -38,7 +38,7 @@ from batching.simulation import (
 )
 from batching.simulation.histogram import TimeHistogram
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 class ExponentialTimes:

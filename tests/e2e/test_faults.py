@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.server import COMMAND, PATIENCE_S, ROOT, Server, wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 VISIBLE_S = 2.0
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.server import Server
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 _CODE = """
 import time

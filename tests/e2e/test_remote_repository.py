@@ -12,7 +12,7 @@ from tests.e2e.server import Server, wait_until
 from tests.e2e.wire import echoed, infer_body
 from tests.models.remote.servers import S3, s3_server
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 TOKEN = "0123456789abcdef0123"  # noqa: S105 - of these tests only
 
 

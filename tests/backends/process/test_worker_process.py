@@ -35,7 +35,7 @@ from tests.backends.process.builders import (
     until,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 in_thread: Callable[..., Any] = asyncio.to_thread
 
