@@ -20,7 +20,7 @@ ENV PATH=/opt/shoal/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     SHOAL_CACHE_DIR=/opt/shoal/cache
 USER 10001
-EXPOSE 8000 8002
+EXPOSE 8000 8001 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import httpx; httpx.get('http://127.0.0.1:8000/v2/health/ready').raise_for_status()"]

@@ -9,7 +9,7 @@ PHOTO := .cache/foolbox/foolbox/data/imagenet_10_541.jpg
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # photos are fetched with the pip of an environment that another target makes
-.PHONY: help setup setup-gpu run photos check format test test-long test-unit test-torch test-gpu cover bench bench-gpu soak fidelity fidelity-mutants policy-matrix image clean
+.PHONY: help setup setup-gpu run photos check format test test-long test-unit test-torch test-gpu cover bench bench-v2 bench-gpu peers test-peers soak fidelity fidelity-mutants policy-matrix image clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -45,6 +45,12 @@ test-long: .venv-test/ready photos  ## faults, object stores, long simulations
 test-unit: .venv-test/ready  ## the fast ones only
 	.venv-test/bin/pytest -n 2 -m "not torch and not gpu and not e2e and not slow and not long and not peer" $(ARGS)
 
+peers: .venv-test/ready  ## install the real tritonserver and perf_analyzer into .peers, from their wheels
+	.venv-test/bin/python -m loadtest.peers
+
+test-peers: peers  ## the same requests to Shoal and to the real Triton; perf_analyzer against Shoal
+	.venv-test/bin/pytest -m peer $(ARGS)
+
 test-torch: .venv-torch/ready  ## the PyTorch executor, and parity with PyTorch and torchvision
 	.venv-torch/bin/pytest -m "torch and not gpu" $(ARGS)
 
@@ -57,12 +63,17 @@ cover: .venv-test/ready photos  ## line and branch coverage
 bench: .venv-test/ready photos  ## benchmarks: print ratios, assert nothing
 	.venv-test/bin/python -m loadtest.benchmarks.wakeups
 	.venv-test/bin/python -m loadtest.benchmarks.scheduler
+	.venv-test/bin/python -m loadtest.benchmarks.round_trip
 	.venv-test/bin/python -m loadtest.benchmarks.simulator
 	.venv-test/bin/python -m loadtest.benchmarks.live_policies
 	.venv-test/bin/python -m loadtest.benchmarks.process_host
 	.venv-test/bin/python -m loadtest.benchmarks.cpu_plan
 	.venv-test/bin/python -m loadtest.benchmarks.reloads
 	.venv-test/bin/python -m loadtest.benchmarks.overhead $(ARGS)
+
+bench-v2: .venv-test/ready  ## what a v2 request costs, beside the real Triton after `make peers`
+	.venv-test/bin/python -m loadtest.benchmarks.v2 $(ARGS)
+	.venv-test/bin/python -m loadtest.benchmarks.grpc_v2
 
 bench-gpu: .venv-gpu/ready  ## ResNet-50 on a GPU, as ratios to the bare loop
 	.venv-gpu/bin/python -m loadtest.benchmarks.gpu $(ARGS)
@@ -83,7 +94,7 @@ image:  ## build the container image
 	docker build -t shoal .
 
 clean:  ## remove environments and caches
-	rm -rf .venv .venv-test .venv-torch .venv-gpu .cache build *.egg-info
+	rm -rf .venv .venv-test .venv-torch .venv-gpu .cache .peers build *.egg-info
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -23,7 +23,7 @@ from backends.errors import (
     WrongRowsError,
 )
 from backends.failures import describe
-from backends.gather import Allocate, dense, gather, padded_rows, rows_of, scatter
+from backends.gather import Allocate, dense, gather, padded_rows, rows_of_each, scatter
 from backends.memory_cap import MemoryCap
 from backends.non_finite import NO_ROWS, Rows, computed_again, non_finite_rows
 from backends.ports import Executor, StagingExecutor
@@ -31,6 +31,7 @@ from backends.request_answers import are_split, split_answers
 from batching.clock import Clock
 from batching.ports import BatchResult, BatchTimes
 from models.inference import Tensors
+from models.response_rows import joined
 from models.spec import ModelSpec, NonFinite
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class BatchRunner:
 
     def _rows_per_payload(self, payloads: Sequence[Tensors]) -> list[int]:
         if self._spec.has_batch_dimension:
-            return [rows_of(payload) for payload in payloads]
+            return rows_of_each(payloads)
         if len(payloads) != 1:
             raise ExecutionError(f"a model without batch dimension runs 1 request, found {len(payloads)}")
         return [1]
@@ -307,11 +308,11 @@ def _merged(left: Sequence[Outcome], right: Sequence[Outcome], *, is_cut: bool) 
     if not is_cut:
         return [*left, *right]
     first, second = left[-1], right[0]
-    joined: Outcome
+    whole: Outcome
     if isinstance(first, ExecutionError):
-        joined = first
+        whole = first
     elif isinstance(second, ExecutionError):
-        joined = second
+        whole = second
     else:
-        joined = {name: np.concatenate([tensor, second[name]]) for name, tensor in first.items()}
-    return [*left[:-1], joined, *right[1:]]
+        whole = joined([first, second])
+    return [*left[:-1], whole, *right[1:]]

@@ -5,6 +5,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -26,15 +27,20 @@ def rows_of(payload: Tensors) -> int:
     Raises:
         ExecutionError: Two tensors disagree, or there is no tensor with a batch dimension.
     """
-    if len(payload) == 1:  # nothing to agree with
-        (array,) = payload.values()
-        if array.ndim:
-            return int(array.shape[0])
     found = {array.shape[:1] for array in payload.values()}
     if len(found) != 1 or () in found:
         shapes = {name: array.shape for name, array in payload.items()}
         raise ExecutionError(f"tensors of one request need the same first dimension, found shapes {shapes}")
     return int(found.pop()[0])
+
+
+def rows_of_each(batch: Sequence[Tensors]) -> list[int]:
+    """`rows_of` of each payload."""
+    if set(map(len, batch)) == {1}:  # the commonest, in less than half the time
+        arrays = [array for payload in batch for array in payload.values()]
+        if all(array.ndim for array in arrays):
+            return [len(array) for array in arrays]
+    return [rows_of(payload) for payload in batch]
 
 
 def padded_rows(rows: int, allowed: Sequence[int]) -> int:
@@ -90,12 +96,14 @@ def gather(
     first = batch[0]
     if allocate is None and len(batch) == 1 and rows == executed_rows:
         return dense(first)
-    names = first.keys()
-    for payload in batch:
-        if payload.keys() != names:
-            raise ExecutionError(f"a request of the batch has tensors {sorted(payload)}, the first has {sorted(names)}")
+    if set(map(len, batch)) != {len(first)}:
+        raise _other_names(batch)
     memory = allocate or _fresh
-    return {name: _join(name, [payload[name] for payload in batch], executed_rows, memory) for name in first}
+    try:
+        columns = {name: [payload[name] for payload in batch] for name in first}
+    except KeyError:
+        raise _other_names(batch) from None
+    return {name: _join(name, arrays, rows, executed_rows, memory) for name, arrays in columns.items()}
 
 
 def scatter(outputs: Tensors, rows_per_payload: Sequence[int], executed_rows: int) -> list[Tensors]:
@@ -115,20 +123,24 @@ def scatter(outputs: Tensors, rows_per_payload: Sequence[int], executed_rows: in
             raise WrongRowsError(output=name, expected_rows=executed_rows, found_rows=found_rows)
     if len(rows_per_payload) == 1 and rows_per_payload[0] == executed_rows:
         return [outputs]
-    results: list[Tensors] = []
-    start = 0
-    for rows in rows_per_payload:
-        results.append({name: array[start : start + rows] for name, array in outputs.items()})
-        start += rows
-    return results
+    cuts = [(end - rows, end) for rows, end in zip(rows_per_payload, accumulate(rows_per_payload), strict=True)]
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        return [{name: array[start:end]} for start, end in cuts]
+    return [{name: array[start:end] for name, array in outputs.items()} for start, end in cuts]
 
 
 def _is_dense(array: Array) -> bool:
     return array.flags.c_contiguous and array.flags.aligned
 
 
-def _join(name: str, arrays: Sequence[Array], executed_rows: int, allocate: Allocate) -> Array:
-    rows = sum(array.shape[0] for array in arrays)
+def _other_names(batch: Sequence[Tensors]) -> ExecutionError:
+    first = batch[0]
+    other = next(payload for payload in batch if payload.keys() != first.keys())
+    return ExecutionError(f"a request of the batch has tensors {sorted(other)}, the first has {sorted(first)}")
+
+
+def _join(name: str, arrays: Sequence[Array], rows: int, executed_rows: int, allocate: Allocate) -> Array:
     joined = allocate(name, (executed_rows, *arrays[0].shape[1:]), arrays[0].dtype)
     try:
         # Exact types only: a silent cast or broadcast would answer somebody with numbers they did not send.
@@ -136,5 +148,6 @@ def _join(name: str, arrays: Sequence[Array], executed_rows: int, allocate: Allo
     except (TypeError, ValueError) as error:
         kinds = sorted({f"{array.dtype} {array.shape[1:]}" for array in arrays})
         raise ExecutionError(f"rows of tensor '{name}' cannot share a batch: found {', '.join(kinds)}") from error
-    joined[rows:] = joined[rows - 1]
+    if rows < executed_rows:
+        joined[rows:] = joined[rows - 1]
     return joined

@@ -5,11 +5,13 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from backends.batch_run import BatchRun
 from backends.errors import BackendError, DeviceFaultError, InstanceClosedError, WorkerLostError
 from backends.thread_host import ThreadInstance
 from batching.clock import Clock
-from batching.ports import BatchResult, InstanceStatistics
+from batching.ports import BatchResult, Done, InstanceStatistics, executed
 from models.inference import Tensors
 
 logger = logging.getLogger(__name__)
@@ -116,41 +118,49 @@ class Member:
             ExecutionError: The whole batch failed.
             WorkerLostError: The worker was lost, and there is no other member, or its worker was lost too.
         """
-        try:
-            return await self.execute_here(batch)
-        except (WorkerLostError, InstanceClosedError) as error:
-            is_guilty = isinstance(error, WorkerLostError) and error.blames_batch
-            other = None
-            if isinstance(error, InstanceClosedError) and self.is_serving:
-                other = self  # another instance has taken over before the batch's turn
-            elif not is_guilty and self.state is not MemberState.CLOSED:
-                other = self._substitute(self)
-            if other is None:
-                raise
-            logger.info("instance %s: a batch is run again by %s: %s", self._name, other.name, error)
-        return await other.execute_here(batch)
+        return await executed(self, batch)
 
-    async def execute_here(self, batch: Sequence[Tensors]) -> BatchResult[Tensors]:
+    def submit(self, batch: Sequence[Tensors], done: Done[Tensors]) -> None:
+        """As `execute`; see `batching.ports.Instance`."""
+        self._submit(batch, partial(self._end, batch, done))
+
+    def _submit(self, batch: Sequence[Tensors], done: Done[Tensors]) -> None:
         """Run the payloads in this member's own worker, without a second try."""
         instance = self._instance
         if instance is None:
-            raise InstanceClosedError(f"instance '{self._name}' is {self.state.value}: {self.reason or 'no worker'}")
-        self.open_batches += 1
-        try:
-            result = await instance.execute(batch)
-        except (WorkerLostError, DeviceFaultError) as error:
-            self._look_at(error, instance)
-            raise
-        finally:
-            self.open_batches -= 1
-        for outcome in result.results:
-            self._look_at(outcome, instance)
-        return result
+            error = InstanceClosedError(f"instance '{self._name}' is {self.state.value}: {self.reason or 'no worker'}")
+            asyncio.get_running_loop().call_soon(done, error)
+        else:
+            self.open_batches += 1
+            instance.submit(batch, partial(self._count, instance, done))
 
-    def _look_at(self, outcome: object, instance: ThreadInstance) -> None:
+    def _count(self, instance: ThreadInstance, done: Done[Tensors], outcome: BatchResult[Tensors] | Exception) -> None:
+        self.open_batches -= 1
+        self._look_at(outcome, instance)
+        done(outcome)
+
+    def _end(self, batch: Sequence[Tensors], done: Done[Tensors], outcome: BatchResult[Tensors] | Exception) -> None:
+        other = self._second(outcome) if isinstance(outcome, (WorkerLostError, InstanceClosedError)) else None
+        if other is None:
+            done(outcome)
+        else:
+            logger.info("instance %s: a batch is run again by %s: %s", self._name, other.name, outcome)
+            other._submit(batch, done)  # noqa: SLF001 - of the same class
+
+    def _second(self, error: WorkerLostError | InstanceClosedError) -> "Member | None":
+        """Who runs a batch once more; None if nobody does."""
+        if isinstance(error, InstanceClosedError) and self.is_serving:
+            return self  # another instance has taken over before the batch's turn
+        is_guilty = isinstance(error, WorkerLostError) and error.blames_batch
+        return None if is_guilty or self.state is MemberState.CLOSED else self._substitute(self)
+
+    def _look_at(self, outcome: BatchResult[Tensors] | Exception, instance: ThreadInstance) -> None:
         """Notice a broken worker with its first error, before the scheduler gives it another batch."""
-        if isinstance(outcome, (WorkerLostError, DeviceFaultError)) and instance is self._instance:
-            self._on_broken(outcome)
+        if isinstance(outcome, BatchRun) and not outcome.errors:
+            return  # nearly always
+        for error in outcome.results if isinstance(outcome, BatchResult) else (outcome,):
+            if isinstance(error, (WorkerLostError, DeviceFaultError)) and instance is self._instance:
+                self._on_broken(error)
 
     def statistics(self) -> InstanceStatistics:
         """Counters since the pool was started."""

@@ -24,6 +24,7 @@ from models.spec import ModelSpec
 logger = logging.getLogger(__name__)
 
 _CLOSE_S = 5.0
+_FAILED = MemberState.FAILED  # Python 3.11 takes ten times as long to find a member through its class
 
 
 class Listener(Protocol):
@@ -277,8 +278,10 @@ class InstancePool:
 
     @property
     def _is_hopeless(self) -> bool:
-        members = self._members.values()
-        return bool(members) and all(member.state is MemberState.FAILED for member in members)
+        for member in self._members.values():  # asked for each request: nearly always the first one works
+            if member.state is not _FAILED:
+                return False
+        return bool(self._members)
 
     def _no_instance(self) -> NoInstanceError:
         where = f"model '{self._spec.name}' version {self._spec.version}"

@@ -29,6 +29,7 @@ _AS_CLASS = (
     "assignment, or from ... import TritonPythonModel (import * does not say so)"
 )
 _MAX_TEXT = 2_000
+_OWN = Path(__file__).parent
 _AS_ARCHIVE = "a handler of TorchServe is served from its .mar archive, in a model store"
 _FOREIGN_IMPORTS = {"triton_python_backend_utils": ("Triton's", _AS_CLASS), "ts": ("TorchServe's", _AS_ARCHIVE)}
 _FOREIGN_NAMES = {"TritonPythonModel": ("Triton's", _AS_CLASS), "handle": ("TorchServe's", _AS_ARCHIVE)}
@@ -112,9 +113,13 @@ class UserCode:
         return LoadError(f"{self._where}: {self.describe(error)}")
 
     def execution_error(self, error: BaseException) -> ExecutionError:
-        """The error to raise when the model's code failed with a batch: type, text, and the user's line."""
-        text = self.describe(error)
-        return _kind(error, text)(text)
+        """The error to raise when the model's code failed with a batch."""
+        text, place = self._described(error)
+        return _kind(error, text)(self.worded(error, text, place))
+
+    def worded(self, error: BaseException, text: str, place: str) -> str:  # noqa: ARG002 - other forms look at it
+        """What the caller is told of an error: its type and text, and the user's line."""
+        return f"{text} (at {place})" if place else text
 
     def refusal(self, found: str, expected: str) -> LoadError:
         """The error to raise when the model has not the form that is expected."""
@@ -122,13 +127,26 @@ class UserCode:
 
     def describe(self, error: BaseException) -> str:
         """On one line, without directories of this machine; the traceback is logged once for each place."""
+        text, place = self._described(error)
+        return f"{text} (at {place})" if place else text
+
+    def frames(self, error: BaseException) -> list[tuple[str, int, str]]:
+        """File, line and function from the user's outermost frame inwards, without directories of this machine."""
+        _, start = self._place(error)
+        return [
+            (self._name_of(frame.filename) or self._clean(frame.filename), frame.lineno or 0, frame.name)
+            for frame in traceback.extract_tb(start)
+            if not Path(frame.filename).is_relative_to(_OWN)
+        ]
+
+    def _described(self, error: BaseException) -> tuple[str, str]:
         place, start = self._place(error)
         text = f"{type(error).__name__}: {self._clean(_text_of(error))}".removesuffix(": ")
         if place not in self._told:
             self._told.add(place)
             lines = traceback.format_exception(type(error), error, start)
             logger.warning("%s: %s; the traceback, told once:\n%s", self._where, text, "".join(lines).rstrip())
-        return f"{text} (at {place})" if place else text
+        return text, place
 
     def _import(self) -> ModuleType:
         directory = str(self._file.parent)

@@ -47,6 +47,11 @@ class SharedModel:
         self._loop: LoopThread | None = None
 
     @property
+    def instance_name(self) -> str:
+        """As in the server's log."""
+        return self._context.instance_name
+
+    @property
     def has_loop(self) -> bool:
         """Whether its functions are called in an event loop of its own, in a thread of its own."""
         return self._loop is not None

@@ -14,6 +14,7 @@ import orjson
 from backends.errors import ExecutionError, WrongRowsError
 from backends.failures import Failure
 from models.inference import Array, Tensors
+from models.response_rows import joined
 
 Answer = Tensors | ExecutionError
 """Of one request; each tensor has the request's rows, where there is a batch dimension."""
@@ -144,6 +145,4 @@ def _joined(parts: Sequence[Answer]) -> Answer:
         if isinstance(part, ExecutionError):
             return part
         tensors.append(part)
-    if len(tensors) == 1:
-        return tensors[0]
-    return {name: np.concatenate([part[name] for part in tensors]) for name in tensors[0]}
+    return joined(tensors)

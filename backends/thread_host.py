@@ -1,6 +1,6 @@
 """An instance that executes batches in threads of its own.
 
-Main path: `execute` puts the batch on the queue of the threads (one hop), a thread gathers, runs and scatters, and
+Main path: `submit` puts the batch on the queue of the threads (one hop), a thread gathers, runs and scatters, and
 hands the answer to `_answer` on the loop (one hop back). Counters are kept by `_answer`, so only the loop touches them.
 """
 
@@ -26,7 +26,7 @@ from backends.memory_cap import MemoryCap
 from backends.ports import Executor
 from backends.warm_requests import run_warm_requests
 from batching.clock import Clock
-from batching.ports import BatchResult, InstanceStatistics
+from batching.ports import BatchResult, Done, InstanceStatistics, executed
 from models.inference import Tensors
 from models.spec import ModelSpec
 
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 Error = TypeVar("Error", bound=BackendError)
 
-# An error is a value here, not a future's exception: one that nobody waits for any more must not be logged as lost.
 _Answer = BatchRun | BackendError
 _Failure = LoadError | WorkerLostError
 
@@ -45,7 +44,7 @@ class _Batch:
     """One batch on its way; a thread fills in the time, the loop reads it afterwards."""
 
     payloads: Sequence[Tensors]
-    reply: asyncio.Future[_Answer]
+    done: Done[Tensors]
     busy_ns: int = 0
 
 
@@ -156,20 +155,15 @@ class ThreadInstance:
             ExecutionError: The whole batch failed for one reason; the instance goes on with the next.
             InstanceClosedError: The instance is not started, or closed before the batch's turn.
         """
+        return await executed(self, batch)
+
+    def submit(self, batch: Sequence[Tensors], done: Done[Tensors]) -> None:
+        """As `execute`; see `batching.ports.Instance`."""
         if self._closed or self._loop is None:
-            raise InstanceClosedError(f"instance '{self._name}' is {'closed' if self._closed else 'not started'}")
-        job = _Batch(batch, self._loop.create_future())
-        self._jobs.put(job)
-        answer = await job.reply
-        if isinstance(answer, BatchRun):
-            error = _of_all(answer)
-            if error is None:
-                return answer
-            answer = error
-        try:
-            raise answer
-        finally:
-            del answer, job, batch  # the error's traceback holds this frame: let it not hold tensors, nor itself
+            error = InstanceClosedError(f"instance '{self._name}' is {'closed' if self._closed else 'not started'}")
+            asyncio.get_running_loop().call_soon(done, error)  # not before this has returned
+        else:
+            self._jobs.put(_Batch(batch, done))
 
     def statistics(self) -> InstanceStatistics:
         """Counters since it was started; a batch is in them once it is answered."""
@@ -204,20 +198,26 @@ class ThreadInstance:
         self._closed = True
         with suppress(Empty):
             while (job := self._jobs.get_nowait()) is not None:
-                _settle(job.reply, InstanceClosedError(f"instance '{self._name}' closed before the batch ran"))
+                error = InstanceClosedError(f"instance '{self._name}' closed before the batch ran")
+                asyncio.get_running_loop().call_soon(job.done, error)
         for _ in self._lanes:
             self._jobs.put(None)
 
     def _answer(self, job: _Batch, answer: _Answer) -> None:
-        """On the loop: count the batch and tell its caller, if it still waits."""
+        """On the loop: count the batch and tell who submitted it."""
         self._executions += 1
         self._busy_ns += job.busy_ns
+        outcome: BatchResult[Tensors] | Exception = answer
         if isinstance(answer, BatchRun):
             self._rows += answer.rows
             self._padding_rows += answer.executed_rows - answer.rows
             self._non_finite_rows += answer.non_finite_rows
-        self._failed_executions += isinstance(answer, BackendError) or answer.errors > 0
-        _settle(job.reply, answer)
+            if answer.errors:
+                self._failed_executions += 1
+                outcome = _of_all(answer) or answer
+        else:
+            self._failed_executions += 1
+        job.done(outcome)
 
     def _ended(self) -> None:
         self._working -= 1

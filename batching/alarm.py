@@ -12,7 +12,7 @@ import platform
 from collections.abc import Callable
 from typing import Protocol
 
-from batching.clock import SECOND_NS, Clock
+from batching.clock import MILLISECOND_NS, SECOND_NS, Clock
 
 
 class Alarm(Protocol):
@@ -52,6 +52,7 @@ class LoopAlarm:
             self._handle = None
 
 
+_FAR_NS = 100 * MILLISECOND_NS
 _FARTHEST_NS = 1 << 62  # a century from the start of the clock; what is later rings early and is armed again
 
 
@@ -67,7 +68,11 @@ class _TimerSpec(ctypes.Structure):
 
 
 class TimerfdAlarm:
-    """An alarm made of a Linux timerfd. Its times are those of CLOCK_MONOTONIC, as `time.monotonic_ns` gives them."""
+    """An alarm made of a Linux timerfd. Its times are those of CLOCK_MONOTONIC, as `time.monotonic_ns` gives them.
+
+    Setting one takes up to 20 us (a virtual machine has to ask its host), and most far times, such as the ends of
+    callers' patience, are replaced long before they come. So the loop's own timer keeps those until they are near.
+    """
 
     _CLOCK_MONOTONIC = 1
     _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
@@ -75,25 +80,50 @@ class TimerfdAlarm:
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop = loop
         self._ring = ring
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._fd: int = self._libc.timerfd_create(self._CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        # PyDLL: calls that return at once need not let other threads have the interpreter meanwhile.
+        libc = ctypes.PyDLL(None, use_errno=True)
+        self._settime = libc.timerfd_settime
+        self._settime.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.POINTER(_TimerSpec), ctypes.c_void_p)
+        self._spec = _TimerSpec()
+        self._fd: int = libc.timerfd_create(self._CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             raise OSError(ctypes.get_errno(), "timerfd_create failed")
+        self._far_ns: int | None = None
+        self._far_timer: asyncio.TimerHandle | None = None
         self._loop.add_reader(self._fd, self._on_readable)
 
     def arm(self, at_ns: int) -> None:
         """See `Alarm`."""
-        seconds, nanoseconds = divmod(min(max(1, at_ns), _FARTHEST_NS), SECOND_NS)  # 0 would disarm
-        spec = _TimerSpec(0, 0, seconds, nanoseconds)
-        if self._libc.timerfd_settime(self._fd, self._ABSOLUTE, ctypes.byref(spec), None) != 0:
+        if at_ns - self._loop.time() * SECOND_NS > _FAR_NS:
+            self._arm_far(min(at_ns, _FARTHEST_NS))
+            return
+        self._far_ns = None
+        spec = self._spec
+        spec.value_s, spec.value_ns = divmod(min(max(1, at_ns), _FARTHEST_NS), SECOND_NS)  # 0 would disarm
+        if self._settime(self._fd, self._ABSOLUTE, spec, None) != 0:
             raise OSError(ctypes.get_errno(), "timerfd_settime failed")
 
     def close(self) -> None:
         """See `Alarm`."""
+        if self._far_timer is not None:
+            self._far_timer.cancel()
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+    def _arm_far(self, at_ns: int) -> None:
+        self._far_ns = at_ns
+        near_s = (at_ns - _FAR_NS // 2) / SECOND_NS
+        if self._far_timer is None or near_s < self._far_timer.when():
+            if self._far_timer is not None:
+                self._far_timer.cancel()
+            self._far_timer = self._loop.call_at(near_s, self._on_near)
+
+    def _on_near(self) -> None:
+        self._far_timer = None
+        if self._far_ns is not None:
+            self.arm(self._far_ns)
 
     def _on_readable(self) -> None:
         try:

@@ -1,9 +1,12 @@
 """What the live driver needs of the things that execute batches. Implemented in `backends`."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+Payload = TypeVar("Payload")
 Payload_contra = TypeVar("Payload_contra", contravariant=True)
 Result = TypeVar("Result")
 
@@ -61,6 +64,10 @@ class InstanceStatistics:
     non_finite_rows: int = 0
 
 
+Done = Callable[[BatchResult[Result] | Exception], None]
+"""Told the outcome of a batch; an exception means that it failed as a whole."""
+
+
 class Instance(Protocol[Payload_contra, Result]):
     """Something that executes batches. Its caller never has more than `max_in_flight` calls open."""
 
@@ -79,14 +86,37 @@ class Instance(Protocol[Payload_contra, Result]):
         """How many batches it can hold at once."""
         ...
 
-    async def execute(self, batch: Sequence[Payload_contra]) -> BatchResult[Result]:
-        """Run the payloads together, in order.
+    def submit(self, batch: Sequence[Payload_contra], done: "Done[Result]") -> None:
+        """Run the payloads together, in order. Never raises.
 
-        Raises:
-            Exception: The whole batch failed; every member is answered with this error.
+        A callback and not a coroutine: a task for each batch would cost as much as all else that is done for it.
+
+        Args:
+            batch: At least one payload.
+            done: Called once, on the event loop and after this has returned. An exception means that the whole batch
+                failed: every member is answered with it.
         """
         ...
 
     def statistics(self) -> InstanceStatistics:
         """Counters since it was started."""
         ...
+
+
+async def executed(instance: Instance[Payload, Result], batch: Sequence[Payload]) -> BatchResult[Result]:
+    """Submit a batch and wait; a caller that is cancelled does not stop it. Raises the error of the whole batch."""
+    # An error is a value here, not the future's exception: one that nobody waits for must not be logged as lost.
+    outcome: asyncio.Future[BatchResult[Result] | Exception] = asyncio.get_running_loop().create_future()
+    instance.submit(batch, partial(_settle, outcome))
+    result = await outcome
+    if not isinstance(result, Exception):
+        return result
+    try:
+        raise result
+    finally:
+        del result, outcome, batch  # the error's traceback holds this frame: let it not hold tensors, nor itself
+
+
+def _settle(outcome: "asyncio.Future[BatchResult[Result] | Exception]", found: BatchResult[Result] | Exception) -> None:
+    if not outcome.done():  # the caller may have left
+        outcome.set_result(found)

@@ -6,10 +6,11 @@ scheduler together: what arrives in the same turn is seen together, and a busy s
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
 from batching.alarm import Alarm
-from batching.callers import Answer, BatchReport, Caller, Splitting
+from batching.callers import Answer, BatchReport, Caller, Members, Splitting
 from batching.clock import Clock
 from batching.core.commands import Abort, Command, Expire, Refuse, Release, Start
 from batching.core.errors import DeadlineExceededError, PolicyError, ShuttingDownError, refusal_error
@@ -60,12 +61,12 @@ class Runner(Generic[Payload, Result]):
         self._create_alarm = create_alarm
         self._on_batch = on_batch
         self._splitting = splitting
+        self._is_ordered = scheduler.preserves_ordering
         self._entries: dict[int, Caller[Payload, Result]] = {}
         self._events: list[Event] = []
         self._flushing = False  # a flush is planned for this turn of the loop
         self._armed_ns: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # set while `run` runs
-        self._tasks: asyncio.TaskGroup
         self._alarm: Alarm
         self._drained: asyncio.Event
         self._defect: asyncio.Future[None]  # an error of the scheduler or its policy, which ends `run`
@@ -74,22 +75,18 @@ class Runner(Generic[Payload, Result]):
         """Serve until cancelled; then answer everything that is still held with `ShuttingDownError`.
 
         Raises:
-            ExceptionGroup: Of the one `PolicyError` of a policy that broke a law. Nothing can be trusted any more, so
-                this ends the runner.
+            PolicyError: The policy broke a law. Nothing can be trusted any more, so this ends the runner.
         """
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
         self._defect = self._loop.create_future()
         self._alarm = self._create_alarm(self._on_alarm)
         try:
-            async with asyncio.TaskGroup() as self._tasks:
-                self._post_joined(*self._instances.values())
-                try:
-                    with seated(self._scheduler, self):
-                        await self._defect  # until the owner cancels, or the scheduler fails
-                finally:
-                    self._loop = None  # from here on nothing is admitted or started
+            self._post_joined(*self._instances.values())
+            with seated(self._scheduler, self):
+                await self._defect  # until the owner cancels, or the scheduler fails
         finally:
+            self._loop = None  # from here on nothing is admitted or started, and what still runs ends unheard
             self._alarm.close()
             self._scheduler.close()
             for entry in self._entries.values():
@@ -98,14 +95,22 @@ class Runner(Generic[Payload, Result]):
 
     def reserve(self, rows: int, **how: Unpack[How]) -> Reservation[Payload, Result]:
         """Admit a request; use the result as a context manager. Arguments and errors as of `Scheduler.reserve`."""
-        return Reservation(self, self._admit(rows, how))
+        ticket = self._admit(rows, self._clock.now_ns(), how)
+        self._arm()
+        return Reservation(self, ticket)
 
     async def execute(self, payload: Payload, rows: int, **how: Unpack[How]) -> Answer[Result]:
         """Admit, queue and wait in one step, for rows that are ready.
 
         Raises as `Scheduler.reserve` and `Reservation.execute`.
         """
-        return await self.wait_for_answer(self._admit(rows, how), payload)
+        now_ns = self._clock.now_ns()
+        ticket = self._admit(rows, now_ns, how)
+        future = self._queue(ticket, payload, now_ns)
+        try:  # as in `wait_for_answer`, which would be a coroutine more for each request
+            return await future
+        finally:
+            self._leave(ticket, future)
 
     async def drain(self) -> None:
         """Admit nothing more and wait until everything admitted has been answered."""
@@ -142,13 +147,11 @@ class Runner(Generic[Payload, Result]):
         """The scheduler's snapshot."""
         return self._scheduler.statistics()
 
-    def _admit(self, rows: int, how: How) -> int:
+    def _admit(self, rows: int, now_ns: int, how: How) -> int:
         if self._loop is None:
             raise ShuttingDownError
-        ticket = self._scheduler.reserve(rows, self._clock.now_ns(), **how)
-        is_held = self._scheduler.preserves_ordering
-        self._entries[ticket] = Caller(self._loop.create_future(), rows, is_held=is_held)
-        self._arm()
+        ticket = self._scheduler.reserve(rows, now_ns, **how)
+        self._entries[ticket] = Caller(self._loop.create_future(), rows, is_held=self._is_ordered)
         return ticket
 
     # For reservations
@@ -168,21 +171,28 @@ class Runner(Generic[Payload, Result]):
 
     async def wait_for_answer(self, ticket: int, payload: Payload) -> Answer[Result]:
         """Queue a ticket's payload and wait."""
-        entry = self._entries[ticket]
-        entry.payload = payload
-        entry.arrived_ns = self._clock.now_ns()
-        self._post(Arrived(ticket))
+        future = self._queue(ticket, payload, self._clock.now_ns())
         try:
-            return await entry.future
+            return await future
         finally:
-            del self._entries[ticket]
-            if entry.future.cancelled():  # the caller left; otherwise the ticket has ended
-                self._post(Withdrawn(ticket))
+            self._leave(ticket, future)
 
     def withdraw(self, ticket: int) -> None:
         """Forget a reserved ticket that was never queued."""
         self._entries.pop(ticket).forget()
         self._post(Withdrawn(ticket))
+
+    def _queue(self, ticket: int, payload: Payload, now_ns: int) -> "asyncio.Future[Answer[Result]]":
+        entry = self._entries[ticket]
+        entry.payload = payload
+        entry.arrived_ns = now_ns
+        self._post(Arrived(ticket))
+        return entry.future
+
+    def _leave(self, ticket: int, future: "asyncio.Future[Answer[Result]]") -> None:
+        del self._entries[ticket]
+        if future.cancelled():  # the caller left; otherwise the ticket has ended
+            self._post(Withdrawn(ticket))
 
     # Events in
 
@@ -193,6 +203,9 @@ class Runner(Generic[Payload, Result]):
 
     def _post(self, event: Event) -> None:
         self._events.append(event)
+        self._plan_flush()
+
+    def _plan_flush(self) -> None:
         if not self._flushing and self._loop is not None:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -247,70 +260,46 @@ class Runner(Generic[Payload, Result]):
     def _obey(self, command: Command) -> None:
         match command:
             case Start():
-                # The members are looked up now: a caller may leave before the task runs.
-                entries = [self._entries[ticket] for ticket in command.tickets]
-                for entry in entries:
-                    entry.is_running = True
-                self._tasks.create_task(self._execute(command, entries))
+                self._start(command)
             case Abort():
                 raise PolicyError("a batch was preempted, which this driver cannot do")
             case _:
                 if (caller := self._entries.get(command.ticket)) is not None:  # it may have left
                     _tell(caller, command)
 
-    async def _execute(self, batch: Start, entries: Sequence[Caller[Payload, Result]]) -> None:
-        times = None
-        padding_rows = 0
+    def _start(self, batch: Start) -> None:
+        members = Members(batch, [self._entries[ticket] for ticket in batch.tickets], self._splitting)
+        done = partial(self._end, members)
         try:
-            outcome = await self._instances[batch.instance].execute(self._payloads(batch, entries))
-            # A batch without an answer has failed: nothing is learnt of how long it took.
-            times = None if all(isinstance(result, Exception) for result in outcome.results) else outcome.times
+            self._instances[batch.instance].submit(members.payloads(), done)
+        except Exception as error:  # noqa: BLE001 - e.g. rows that cannot be cut: the members of the batch are told
+            asyncio.get_running_loop().call_soon(done, error)
+
+    def _end(self, members: Members[Payload, Result], outcome: BatchResult[Result] | Exception) -> None:
+        """A batch has ended."""
+        if self._loop is None:
+            return  # all callers have been told that it shuts down
+        self._plan_flush()  # before the callers are woken: the next batch starts before they go on
+        batch, times, padding_rows = members.batch, None, 0
+        failed_requests = members.answer(outcome)
+        if not isinstance(outcome, Exception):
             padding_rows = outcome.executed_rows - batch.rows
-            self._hand_out(batch, entries, outcome)
-        except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the members of its batch
-            for place, entry in enumerate(entries):
-                self._fail(batch, place, entry, error)
-        finally:
-            self._post(BatchDone(batch.batch))
-            self._post(InstanceFree(batch.batch, failed=times is None))
-            self._on_batch(
-                BatchReport(
-                    rows=batch.rows,
-                    requests=len(entries),
-                    padding_rows=padding_rows,
-                    times=times,
-                    reason=batch.reason,
-                    opened_ns=batch.opened_ns,
-                    sealed_ns=batch.sealed_ns,
-                )
+            if failed_requests < len(members):  # else it has failed: nothing is learnt of how long it took
+                times = outcome.times
+        self._events += [Withdrawn(ticket) for ticket in members.given_up]
+        self._events += (BatchDone(batch.batch), InstanceFree(batch.batch, times is None))
+        self._on_batch(
+            BatchReport(
+                rows=batch.rows,
+                requests=len(members),
+                padding_rows=padding_rows,
+                times=times,
+                reason=batch.reason,
+                opened_ns=batch.opened_ns,
+                sealed_ns=batch.sealed_ns,
+                failed_requests=failed_requests,
             )
-
-    def _payloads(self, batch: Start, entries: Sequence[Caller[Payload, Result]]) -> list[Payload]:
-        if batch.parts is None:
-            return [entry.payload for entry in entries]
-        if self._splitting is None:
-            raise PolicyError("a request was cut, but nobody said how: the runner has no splitting")
-        cut = self._splitting.cut
-        return [cut(entry.payload, *part) for entry, part in zip(entries, batch.parts, strict=True)]
-
-    def _hand_out(self, batch: Start, entries: Sequence[Caller[Payload, Result]], outcome: BatchResult[Result]) -> None:
-        for place, (entry, result) in enumerate(zip(entries, outcome.results, strict=True)):
-            if isinstance(result, Exception):
-                self._fail(batch, place, entry, result)
-                continue
-            answer = Answer(result=result, arrived_ns=entry.arrived_ns, times=outcome.times, batch_rows=batch.rows)
-            if batch.parts is None or self._splitting is None:
-                entry.answer(answer)
-            else:
-                entry.answer_part(answer, batch.parts[place], self._splitting.join)
-
-    def _fail(self, batch: Start, place: int, entry: Caller[Payload, Result], error: Exception) -> None:
-        """A member gets the error; other parts of a cut request are not worth running any more."""
-        if batch.parts is not None and batch.parts[place].rows < entry.rows:
-            entry.fail(error)
-            self._post(Withdrawn(batch.tickets[place]))
-        else:
-            entry.fail_in_order(error)
+        )
 
     def _arm(self) -> None:
         """Arm the alarm only for an earlier time than it has: a needless ring costs less than a system call a batch."""

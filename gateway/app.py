@@ -125,13 +125,16 @@ def describe_model(engine: Engine, name: str, statistics: Sequence[VersionStatis
 
 
 def create_metrics_app(engine: Engine, gpus: GpuMonitor | None = None) -> ASGIApp:
-    """``GET /metrics`` on a port of its own, so that scraping needs no access to the models."""
+    """``GET /metrics`` on a port of its own, so that scraping needs no access to the models.
+
+    As in Triton, any other path is answered with nothing, and any other method is refused.
+    """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] != "/metrics":
-            response: Response = Response("the metrics are at /metrics\n", 404, media_type="text/plain")
-        elif scope["method"] not in {"GET", "HEAD"}:
-            response = Response(status_code=405)
+        if scope["method"] != "GET":
+            response = Response('{"error":"Method Not Allowed"}', 405, media_type="application/json")
+        elif scope["path"] not in {"/metrics", "/metrics/"}:
+            response = Response(headers={"content-type": CONTENT_TYPE})
         else:
             text = await asyncio.to_thread(render_metrics, Snapshot.of(engine), gpus)
             response = Response(text, headers={"content-type": CONTENT_TYPE})

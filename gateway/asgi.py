@@ -48,6 +48,34 @@ class Reply(NamedTuple):
 JSON_TYPE = (b"content-type", b"application/json")
 
 
+class Exchange:
+    """A request of which everything is here, from a server that takes the whole answer at once.
+
+    To the application it is ASGI as always: the `receive` and `send` that it gets are this object's. The functions
+    below recognise them and pass by the messages, which cost more than a small call itself.
+    """
+
+    pieces: list[bytes]
+    """The body as it came."""
+    is_whole = True
+    """False: the rest of the body did not come in time."""
+    disconnected = False
+    """The client has left."""
+    is_abandonable = False
+    """The server shall cancel the task when the client leaves."""
+    task: "asyncio.Task[None]"
+    """Runs the application."""
+
+    def reply(self, reply: Reply) -> bool:
+        """Answer. False when it cannot be done at once: then `send` waits until it can."""
+        raise NotImplementedError
+
+
+def _exchange_of(channel: Receive | Send) -> Exchange | None:
+    owner = getattr(channel, "__self__", None)
+    return owner if isinstance(owner, Exchange) else None
+
+
 def json_reply(value: object, status: int = 200) -> Reply:
     """A JSON answer; mappings that are not plain dicts are taken as well."""
     return Reply(status, orjson.dumps(value, default=dict), (JSON_TYPE,))
@@ -67,9 +95,9 @@ async def read_body(receive: Receive, headers: Headers, limit_bytes: int) -> lis
         RequestTooLargeError: Announced or counted while reading; the rest is left unread.
         SlowBodyError: Nothing came for `BODY_PAUSE_S` seconds.
     """
-    announced = headers.get(b"content-length", b"")
-    if announced.isdigit() and (len(announced) > 18 or int(announced) > limit_bytes):
-        raise RequestTooLargeError(found=f"a Content-Length of {announced[:32].decode()}", limit_bytes=limit_bytes)
+    _check_announced(headers, limit_bytes)
+    if (exchange := _exchange_of(receive)) is not None:
+        return _body_of(exchange, limit_bytes)
     chunks: list[bytes] = []
     total_bytes = 0
     message = await receive()
@@ -79,7 +107,7 @@ async def read_body(receive: Receive, headers: Headers, limit_bytes: int) -> lis
         chunk = message.get("body", b"")
         total_bytes += len(chunk)
         if total_bytes > limit_bytes:
-            raise RequestTooLargeError(found=f"at least {total_bytes} bytes", limit_bytes=limit_bytes)
+            raise RequestTooLargeError(found=f"size of at least {total_bytes} bytes", limit_bytes=limit_bytes)
         if chunk:
             chunks.append(chunk)
         if not message.get("more_body", False):
@@ -91,6 +119,22 @@ async def read_body(receive: Receive, headers: Headers, limit_bytes: int) -> lis
             raise SlowBodyError(received_bytes=total_bytes, pause_s=BODY_PAUSE_S) from None
 
 
+def _check_announced(headers: Headers, limit_bytes: int) -> None:
+    announced = headers.get(b"content-length", b"")
+    if announced.isdigit() and (len(announced) > 18 or int(announced) > limit_bytes):
+        raise RequestTooLargeError(found=f"size of {announced[:32].decode()} bytes", limit_bytes=limit_bytes)
+
+
+def _body_of(exchange: Exchange, limit_bytes: int) -> list[bytes]:
+    size_bytes = sum(map(len, exchange.pieces))
+    if size_bytes > limit_bytes:
+        raise RequestTooLargeError(found=f"size of {size_bytes} bytes", limit_bytes=limit_bytes)
+    if not exchange.is_whole:
+        raise SlowBodyError(received_bytes=size_bytes, pause_s=BODY_PAUSE_S)
+    pieces, exchange.pieces = exchange.pieces, []  # the exchange lives on while its connection is idle
+    return pieces
+
+
 async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, offload: Offload) -> list[bytes] | None:
     """The request body, unpacked if it is compressed; None when the client left.
 
@@ -100,15 +144,20 @@ async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, off
         MalformedRequestError: It cannot be unpacked.
         SlowBodyError: It stopped coming.
     """
-    is_compressed = compression.is_compressed(headers.get(b"content-encoding", b""))
+    if b"content-encoding" not in headers and (exchange := _exchange_of(receive)) is not None:
+        return _body_of(exchange, limit_bytes)
+    coding = headers.get(b"content-encoding", compression.IDENTITY)
+    is_compressed = compression.is_compressed(coding)
     chunks = await read_body(receive, headers, limit_bytes)
     if chunks is None or not is_compressed:
         return chunks
-    return await offload(partial(compression.inflate, chunks, limit_bytes))  # a few bytes can unpack to much
+    return await offload(partial(compression.inflate, chunks, limit_bytes, coding))  # a few bytes can unpack to much
 
 
 async def send_reply(send: Send, reply: Reply) -> None:
     """Send the answer. A client that has left is no error: nobody is there to be told."""
+    if (exchange := _exchange_of(send)) is not None and exchange.reply(reply):
+        return
     headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body))]
     try:
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
@@ -156,12 +205,17 @@ class _Watch:
         self._caller.cancel()
 
 
-async def unless_disconnected(call: Awaitable[T], receive: Receive) -> T | None:
+def unless_disconnected(call: Awaitable[T], receive: Receive) -> Awaitable[T | None]:
     """The call's answer, or None when the client left meanwhile, in which case the call was cancelled.
 
-    Only for requests whose body is complete: whatever `receive` says then means that the client left. Watching a
-    connection costs a task, more than a small call itself; so only calls that last longer than `GRACE_S` are watched.
+    Only for requests whose body is complete: whatever `receive` says then means that the client left.
     """
+    exchange = _exchange_of(receive)
+    return _unless_watched(call, receive) if exchange is None else _unless_abandoned(call, exchange)
+
+
+async def _unless_watched(call: Awaitable[T], receive: Receive) -> T | None:
+    # Watching a connection costs a task, more than a small call itself; so short calls are not watched.
     caller = asyncio.current_task()
     assert caller is not None  # noqa: S101 - a coroutine always runs in a task
     watch = _Watch(caller, receive)
@@ -176,3 +230,15 @@ async def unless_disconnected(call: Awaitable[T], receive: Receive) -> T | None:
         timer.cancel()
         if watch.begun:
             await watch.end()
+
+
+async def _unless_abandoned(call: Awaitable[T], exchange: Exchange) -> T | None:
+    exchange.is_abandonable = True
+    try:
+        return await call
+    except asyncio.CancelledError:
+        if not exchange.disconnected or exchange.task.uncancel() > 0:  # not the server's, or not the server's alone
+            raise
+        return None
+    finally:
+        exchange.is_abandonable = False

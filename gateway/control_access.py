@@ -54,11 +54,8 @@ class ControlAccess:
         """
         token = None if settings.control_token_file is None else _read_token(settings.control_token_file)
         access = cls(mode=settings.model_control_mode, address=settings.http_address, token=token)
-        if access.is_allowed and token is None and not is_loopback(access.address):
-            raise ControlAccessError(
-                f"--model-control-mode=explicit on {settings.http_address} would let everyone load models: give "
-                "--control-token-file, or listen on 127.0.0.1"
-            )
+        if access.is_allowed and token is None:
+            _check_addresses(settings)
         return access
 
     @property
@@ -143,6 +140,19 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address.lower() == "localhost"
+
+
+def _check_addresses(settings: Settings) -> None:
+    """Raise ControlAccessError if others than this machine can reach a port."""
+    addresses = [settings.http_address]
+    if settings.allow_grpc and settings.grpc_address:
+        addresses.append(settings.grpc_address)
+    for address in addresses:
+        if not is_loopback(address):
+            raise ControlAccessError(
+                f"--model-control-mode=explicit on {address} would let everyone load models: give "
+                "--control-token-file, or listen on 127.0.0.1"
+            )
 
 
 def _only(headers: RawHeaders, name: str) -> bytes | None:

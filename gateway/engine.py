@@ -45,14 +45,15 @@ class VersionStatistics:
     """Counters of one model version since it was loaded; monotonic except for the gauges.
 
     The durations are Triton's: `success` and `queue` count requests, the three compute durations are those of the
-    batch, charged in full to every request in it.
+    batch, charged in full to every request in it that did not fail. An error that the model's own code gives as an
+    answer counts as a success, as there.
 
     Attributes:
         model: Model name.
         version: Version number.
-        last_inference_ms: Calendar time of the last success, milliseconds since 1970; 0 if none.
+        last_inference_ms: Calendar time of the last batch, milliseconds since 1970; 0 if none.
         inference_count: Rows answered with success.
-        execution_count: Batches executed.
+        execution_count: Batches executed, failed ones too.
         success: Requests answered with success, and their time from acceptance to answer.
         fail: Requests that failed after admission.
         queue: Time from entering the queue until execution, successful requests.
@@ -156,6 +157,10 @@ class Engine(Protocol):
 
     def version_number(self, model: str, text: str) -> int:
         """The version that a number or a label means. Raises ModelNotFoundError and VersionNotFoundError."""
+        ...
+
+    def is_stopping(self) -> bool:
+        """Whether the server is about to end."""
         ...
 
     def is_model_ready(self, model: str, version: int | None = None) -> bool:

@@ -172,7 +172,7 @@ class Ensemble:
             missing.args = (f"{words(self.spec, index)}: {error}",)
             raise missing from error
         except NAMED_ERRORS as error:
-            raise named(self.spec, index, error) from error
+            raise named(self.spec, error) from error
 
     async def _run(
         self,

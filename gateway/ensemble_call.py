@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,8 @@ from gateway.validation import validate
 from models.ensembles import Plan
 from models.errors import ModelsError
 from models.inference import Array, Tensors, Timing
-from models.spec import ModelSpec
+from models.request_rows import attach, requests_of
+from models.spec import EnsembleStep, ModelSpec
 from models.tensors import TensorSpec
 
 NAMED_ERRORS = (ModelsError, BatchingError, BackendError)
@@ -118,12 +120,21 @@ class EnsembleCall:
         try:
             inputs = self._fitted(inputs, answering.spec.inputs, answering.spec)
             rows = validate(answering.spec, inputs, ())
+            inputs = self._with_request(inputs, rows, step, answering.spec)
             outputs, timing = await answering.infer(inputs, rows, self._remaining_ns(), self._priority)
             self._timings.append(timing)
             for name, tensor in step.outputs.items():
                 self._tensors[tensor] = _checked(answering.spec, rows, name, outputs)
         except NAMED_ERRORS as error:
-            raise named(self._spec, index, error) from error
+            raise named(self._spec, error) from error
+
+    def _with_request(self, inputs: Tensors, rows: int, step: EnsembleStep, spec: ModelSpec) -> Tensors:
+        """For code, also in ensembles below: what the caller has said of its request, and what the step wants of it."""
+        if not (spec.wants_requests or spec.steps):
+            return inputs
+        _, (request,) = requests_of(self._tensors, 1)
+        info = replace(request.info, outputs=tuple(step.outputs))
+        return attach(inputs, rows if spec.wants_requests else 1, info)
 
     def _fitted(self, tensors: Tensors, declared: Sequence[TensorSpec], spec: ModelSpec) -> Tensors:
         """Between an ensemble without batch dimension and models with one, a row gets or loses it, as in Triton."""
@@ -167,8 +178,8 @@ def words(spec: ModelSpec, index: int) -> str:
     return f"step {index + 1} '{spec.steps[index].model}' of ensemble '{spec.name}'"
 
 
-def named(spec: ModelSpec, index: int, error: Exception) -> Exception:
-    """The error with the step before its text; a copy, because other members of its batch may have got it too."""
+def named(spec: ModelSpec, error: Exception) -> Exception:
+    """The error as Triton words that of a step; a copy, because other members of its batch may have got it too."""
     named = copy.copy(error)
-    named.args = (f"{words(spec, index)}: {error}",)
+    named.args = (f"in ensemble '{spec.name}', {error}",)
     return named

@@ -39,6 +39,7 @@ from models.errors import (
     ControlNotAllowedError,
     ImageTooLargeError,
     InvalidRequestError,
+    JsonAccessError,
     LoadFailedError,
     LoadParameterError,
     MalformedRequestError,
@@ -69,8 +70,8 @@ class RequestTooLargeError(GatewayError):
 
     def __init__(self, *, found: str, limit_bytes: int) -> None:
         super().__init__(
-            f"request is too large: found {found}, the limit is {limit_bytes} bytes. "
-            "Use --http-max-input-size to raise the limit."
+            f"Request {found} exceeds the maximum allowed value of {limit_bytes} bytes. "
+            "Use --http-max-input-size to increase the limit."
         )
         self.limit_bytes = limit_bytes
 
@@ -83,8 +84,12 @@ class UnsupportedEncodingError(GatewayError):
     """
 
     def __init__(self, found: str) -> None:
-        super().__init__(f"Unsupported compression type: found '{found}', expected one of gzip, deflate, identity")
+        super().__init__("Unsupported compression type")
         self.found = found
+
+
+class UnsupportedRequestError(GatewayError):
+    """The request asks for something that the protocol knows and the server does not do."""
 
 
 class SlowBodyError(GatewayError):
@@ -113,6 +118,52 @@ class ForeignRequestError(GatewayError):
         super().__init__(f"found the header {header}: {found[:256]!r}, expected {expected}")
 
 
+class RestrictedError(GatewayError):
+    """The call needs a header that it does not bring."""
+
+    def __init__(self, header: str) -> None:
+        super().__init__(f"This API is restricted, expecting header '{header}'")
+
+
+class InvalidSettingError(GatewayError):
+    """A value that a setting cannot have."""
+
+
+class FixedSettingError(GatewayError):
+    """A setting that cannot be changed while serving."""
+
+
+class LogFormatError(GatewayError):
+    """A form of log lines that is not known."""
+
+
+class SharedMemoryError(GatewayError):
+    """Base of what can be wrong with a client's shared memory."""
+
+
+class SharedMemoryOffError(SharedMemoryError):
+    """Clients may not register shared memory."""
+
+    def __init__(self) -> None:
+        super().__init__("Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
+
+
+class UnknownRegionError(SharedMemoryError):
+    """No region of this name is registered."""
+
+
+class RegionExistsError(SharedMemoryError):
+    """A region of this name is registered already."""
+
+
+class InvalidRegionError(SharedMemoryError):
+    """The bytes that are named are outside the region, or the region outside its shared memory."""
+
+
+class RegionFailedError(SharedMemoryError):
+    """Shared memory that cannot be opened, or that an output does not fit into."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
     """How one kind of error is answered.
@@ -134,12 +185,14 @@ INTERNAL = ErrorRow(500, "internal")
 """For defects of the program: the text stays in the log."""
 
 V2_ERRORS: ErrorTable = {
+    JsonAccessError: ErrorRow(500, "malformed"),  # as in Triton, where all of these are internal errors
     MalformedRequestError: ErrorRow(400, "malformed"),
     InvalidRequestError: ErrorRow(400, "invalid"),
     NotClassifierError: ErrorRow(400, "not_classifier"),
-    RequestTooLargeError: ErrorRow(413, "too_large"),
+    RequestTooLargeError: ErrorRow(400, "too_large"),
     SlowBodyError: ErrorRow(408, "slow_body"),
     UnsupportedEncodingError: ErrorRow(501, "unsupported_encoding"),
+    UnsupportedRequestError: ErrorRow(501, "unsupported"),
     UnsupportedImageError: ErrorRow(415, "unsupported_image"),
     BrokenImageError: ErrorRow(422, "broken_image"),
     ImageTooLargeError: ErrorRow(413, "image_too_large"),
@@ -173,6 +226,15 @@ V2_ERRORS: ErrorTable = {
     PolicyError: INTERNAL,
     TokenError: ErrorRow(401, "token"),
     ForeignRequestError: ErrorRow(403, "foreign"),
+    RestrictedError: ErrorRow(403, "restricted"),
+    InvalidSettingError: ErrorRow(400, "invalid_setting"),
+    FixedSettingError: ErrorRow(501, "fixed_setting"),
+    LogFormatError: ErrorRow(503, "log_format"),
+    SharedMemoryOffError: ErrorRow(501, "shared_memory_off"),
+    UnknownRegionError: ErrorRow(404, "unknown_region"),
+    RegionExistsError: ErrorRow(400, "region_exists"),
+    InvalidRegionError: ErrorRow(400, "invalid_region"),
+    RegionFailedError: ErrorRow(500, "region_failed"),
     ControlNotAllowedError: ErrorRow(503, "control_mode"),
     UnknownModelError: ErrorRow(500, "unknown_model"),
     LoadFailedError: ErrorRow(400, "load_failed"),
@@ -181,6 +243,8 @@ V2_ERRORS: ErrorTable = {
 
 CLASSIFY_ERRORS: ErrorTable = {
     **V2_ERRORS,
+    JsonAccessError: V2_ERRORS[MalformedRequestError],
+    RequestTooLargeError: ErrorRow(413, "too_large"),
     UnsupportedEncodingError: ErrorRow(415, "unsupported_encoding"),
     QueueFullError: ErrorRow(429, "queue_full", retry_after_s=1),
     DeadlineExceededError: ErrorRow(504, "deadline"),
@@ -208,7 +272,7 @@ def explain(table: ErrorTable, error: BaseException) -> tuple[ErrorRow, str]:
         return row, "internal error"
     if isinstance(error, PredictionError):
         row = replace(row, status=error.status)
-    if row.status == INTERNAL.status:
+    if row.status == INTERNAL.status and not isinstance(error, InvalidRequestError):  # a client's mistake is no news
         _log.warning("request failed: %s", error, extra={"fields": {"reason": row.reason}})
     return row, str(error)
 

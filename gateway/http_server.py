@@ -6,14 +6,17 @@ import errno
 import resource
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import uvicorn
 from typing_extensions import override
 
-from gateway.http_protocol import LimitedProtocol
+from gateway.http_exchange import MAX_BODY_BYTES, KnownHeads
+from gateway.http_protocol import SWEEP_S, LimitedProtocol
 
-_TICKS_PER_SWEEP = 100  # uvicorn ticks ten times a second
+_TICKS_PER_SWEEP = 10 * SWEEP_S  # uvicorn ticks ten times a second
+_SPARE_FILES = 256  # for models, workers, pipes and other servers
 
 
 class PortInUseError(OSError):
@@ -21,13 +24,28 @@ class PortInUseError(OSError):
 
 
 class HttpServer(uvicorn.Server):
-    """Serves one ASGI application on one bound socket until `stop`; waits for running requests until `force`."""
+    """Serves one ASGI application on one bound socket until `stop`; waits for running requests until `force`.
 
-    def __init__(self, app: Any, listener: socket.socket) -> None:
+    Args:
+        app: The application.
+        listener: A socket from `bind`.
+        max_connections: Open ones; what comes beyond is answered 503.
+        max_body_bytes: Above it the application refuses a request by its head alone.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        listener: socket.socket,
+        *,
+        max_connections: int = 10_000,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        protocol = partial(LimitedProtocol, known=KnownHeads(max_body_bytes), max_connections=max_connections)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=LimitedProtocol,
+                http=protocol,  # type: ignore[arg-type]  # it is called and nothing else
                 interface="asgi3",
                 lifespan="off",
                 ws="none",
@@ -94,13 +112,20 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def bind(address: str, port: int, flag: str) -> socket.socket:
+def affordable_connections(wanted: int) -> int:
+    """As many as wanted, or as there are files for: without one a new connection could not even be refused."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if files == resource.RLIM_INFINITY else max(1, min(wanted, files - _SPARE_FILES))
+
+
+def bind(address: str, port: int, flag: str, address_flag: str = "--http-address") -> socket.socket:
     """A bound socket that does not listen yet: until it does, clients are told at once that nobody is there.
 
     Args:
         address: A host name or an IP address.
         port: 0 means any free port.
         flag: The command-line flag that chooses the port, for the error.
+        address_flag: Likewise the address.
 
     Raises:
         PortInUseError: Says which flag chooses another port or address.
@@ -112,12 +137,12 @@ def bind(address: str, port: int, flag: str) -> socket.socket:
         listener.bind((address, port))
     except OSError as error:
         listener.close()
-        raise _in_use(address, port, flag, error) from None
+        raise _in_use(address, port, flag, error, address_flag) from None
     return listener
 
 
-def _in_use(address: str, port: int, flag: str, error: OSError) -> PortInUseError:
+def _in_use(address: str, port: int, flag: str, error: OSError, address_flag: str = "--http-address") -> PortInUseError:
     what = f"choose another port with {flag}"
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        what = "choose an address of this machine with --http-address"
+        what = f"choose an address of this machine with {address_flag}"
     return PortInUseError(f"cannot listen on {address}:{port} ({error.strerror or error}); {what}")

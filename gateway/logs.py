@@ -3,17 +3,41 @@
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import orjson
 from typing_extensions import override
+
+_TIMES = "%H:%M:%S"
+
+
+class LogLevels(NamedTuple):
+    """What shall be logged.
+
+    Attributes:
+        info: Lines of the level INFO.
+        warning: Likewise WARNING.
+        error: Likewise ERROR.
+        verbose: 1 and more: debug lines.
+        iso_times: Dates and times as ISO 8601 has them.
+    """
+
+    info: bool = True
+    warning: bool = True
+    error: bool = True
+    verbose: int = 0
+    iso_times: bool = False
 
 
 class TextFormatter(logging.Formatter):
     """``12:00:00.000 INFO message key=value``."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%H:%M:%S")
+        super().__init__("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", _TIMES)
+
+    def use_iso_times(self, wanted: bool) -> None:
+        """Date and time as ISO 8601 has them, or the time alone."""
+        self.datefmt = "%Y-%m-%dT%H:%M:%S" if wanted else _TIMES
 
     @override
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -48,6 +72,37 @@ class StandardError(logging.Handler):
             sys.stderr.flush()
         except Exception:  # noqa: BLE001 - as of every handler: logging must not end what is logged
             self.handleError(record)
+
+
+class _LevelFilter(logging.Filter):
+    """Lets lines pass whose level is wanted; what is worse than an error always is."""
+
+    def __init__(self, levels: LogLevels) -> None:
+        super().__init__()
+        self._unwanted = {
+            level
+            for level, is_wanted in (
+                (logging.INFO, levels.info),
+                (logging.WARNING, levels.warning),
+                (logging.ERROR, levels.error),
+            )
+            if not is_wanted
+        }
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno not in self._unwanted
+
+
+def set_levels(levels: LogLevels) -> None:
+    """Log these levels from now on, where `configure` said."""
+    root = logging.getLogger()
+    root.setLevel(logging.DEBUG if levels.verbose else logging.INFO)
+    for handler in root.handlers:
+        if isinstance(handler, StandardError):
+            handler.filters = [_LevelFilter(levels)]
+            if isinstance(handler.formatter, TextFormatter):
+                handler.formatter.use_iso_times(levels.iso_times)
 
 
 def configure(log_format: Literal["text", "json"], *, verbose: bool) -> None:

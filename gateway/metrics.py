@@ -19,7 +19,7 @@ from gateway.gpu_metrics import GpuCollector
 
 LABELS = ("model", "version")
 INSTANCE_LABELS = (*LABELS, "instance", "device")
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; charset=utf-8"
 
 _Read = Callable[[VersionStatistics], float]
 

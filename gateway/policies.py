@@ -54,13 +54,19 @@ def create_limits(spec: ModelSpec) -> Limits:
     )
 
 
-def priority_level(spec: ModelSpec, requested: int) -> int:
-    """The level of a request: the model's default if it asks for none or for one that there is not, as in Triton."""
-    levels = spec.batching.parameters.get("priority_levels", 0)
-    default = spec.batching.parameters.get("default_priority_level", 0)
-    if not isinstance(levels, int) or not isinstance(default, int) or not levels:
-        return 0
-    return requested if 1 <= requested <= levels else default
+class PriorityLevels:
+    """The levels of a model's requests."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        levels = spec.batching.parameters.get("priority_levels", 0)
+        default = spec.batching.parameters.get("default_priority_level", 0)
+        self._levels = self._default = 0
+        if isinstance(levels, int) and isinstance(default, int) and levels > 0:
+            self._levels, self._default = levels, default
+
+    def of(self, requested: int) -> int:
+        """The model's default if a request asks for none or for one that there is not, as in Triton."""
+        return requested if 1 <= requested <= self._levels else self._default
 
 
 def _config_error(spec: ModelSpec, error: ProfileError) -> ConfigError:

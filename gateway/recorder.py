@@ -3,6 +3,9 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
+import numpy as np
+from numpy.typing import NDArray
+
 from batching.callers import BatchReport
 from batching.clock import MILLISECOND_NS, SECOND_NS, Clock, WallClock
 from batching.core.statistics import SchedulerStatistics
@@ -29,6 +32,10 @@ class _Sum:
         self.count += count
         self.ns += ns * count
 
+    def add_all(self, times_ns: NDArray[np.int64]) -> None:
+        self.count += len(times_ns)
+        self.ns += int(times_ns.sum())
+
     def snapshot(self) -> Duration:
         return Duration(self.count, self.ns)
 
@@ -46,6 +53,11 @@ class _Buckets:
     def add(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def add_all(self, values: NDArray[np.float64]) -> None:
+        counts = np.bincount(np.searchsorted(self.bounds, values), minlength=len(self.counts))
+        self.counts = [before + new for before, new in zip(self.counts, counts.tolist(), strict=True)]
+        self.total += float(values.sum())
 
     def snapshot(self) -> Histogram:
         return Histogram(self.bounds, tuple(self.counts), self.total)
@@ -67,8 +79,8 @@ class Recorder:
 
     def __init__(self, wall_clock: Clock | None = None) -> None:
         self._wall_clock = wall_clock or WallClock()
-        self._last_success_ns = 0
-        self._answered: list[tuple[int, Timing]] = []  # not yet in the sums below
+        self._last_batch_ns = 0
+        self._answered: list[Timing] = []  # not yet in the sums below
         self._rows = 0
         self._executions = 0
         self._padding_rows = 0
@@ -84,44 +96,54 @@ class Recorder:
         self._batch_rows = _Buckets(BATCH_BOUNDS_ROWS)
 
     def batch(self, report: BatchReport) -> None:
-        """A batch was executed. Its compute times are charged in full to each of its requests, as Triton does."""
-        if report.times is None:
-            return
-        times = report.times
-        input_ns = times.gathered_ns - times.started_ns
-        infer_ns = times.computed_ns - times.gathered_ns
-        output_ns = times.ended_ns - times.computed_ns
+        """A batch was executed. As in Triton its times are charged in full to each request that did not fail.
+
+        A batch that failed counts as well, with no time: what it was on is lost with its answer.
+        """
+        input_ns = infer_ns = output_ns = 0
+        if report.times is not None:
+            times = report.times
+            input_ns = times.gathered_ns - times.started_ns
+            infer_ns = times.computed_ns - times.gathered_ns
+            output_ns = times.ended_ns - times.computed_ns
+        self._last_batch_ns = self._wall_clock.now_ns()
         self._executions += 1
         self._padding_rows += report.padding_rows
         self._batch_rows.add(report.rows)
-        self._compute_input.add(input_ns, report.requests)
-        self._compute_infer.add(infer_ns, report.requests)
-        self._compute_output.add(output_ns, report.requests)
+        self._charge(report.requests - report.failed_requests, input_ns, infer_ns, output_ns)
         size = self._sizes[report.rows]
         size.input.add(input_ns)
         size.infer.add(infer_ns)
         size.output.add(output_ns)
 
+    def _charge(self, requests: int, input_ns: int = 0, infer_ns: int = 0, output_ns: int = 0) -> None:
+        self._compute_input.add(input_ns, requests)
+        self._compute_infer.add(infer_ns, requests)
+        self._compute_output.add(output_ns, requests)
+
     def success(self, rows: int, timing: Timing) -> None:
         """A request was answered."""
-        self._last_success_ns = self._wall_clock.now_ns()
-        self._answered.append((rows, timing))
+        self._rows += rows
+        self._answered.append(timing)
         if len(self._answered) >= _FOLD_AT:
             self._fold()
 
+    def error_response(self, rows: int, total_ns: int) -> None:
+        """The model's code answered with an error of its own: a success in Triton's counters, whose times are lost."""
+        self.success(rows, Timing(total_ns=total_ns))
+        self._charge(1)
+
     def _fold(self) -> None:
-        """Add up what was answered: many at once in one tight loop cost less than half of one at a time."""
-        decode, queue, compute, total = (self._stages[stage] for stage in STAGES)
-        for rows, timing in self._answered:
-            self._rows += rows
-            self._success.add(timing.total_ns)
-            self._queue.add(timing.queue_ns)
-            if timing.decode_ns:
-                decode.add(timing.decode_ns / SECOND_NS)
-            queue.add(timing.queue_ns / SECOND_NS)
-            compute.add(timing.compute_ns / SECOND_NS)
-            total.add(timing.total_ns / SECOND_NS)
+        """Add up what was answered: many at once cost a quarter of one at a time."""
+        if not self._answered:
+            return
+        columns = [np.array(column, np.int64) for column in zip(*self._answered, strict=True)]
         self._answered.clear()
+        decode_ns, queue_ns, compute_ns, total_ns, _ = columns
+        self._success.add_all(total_ns)
+        self._queue.add_all(queue_ns)
+        for stage, times_ns in zip(STAGES, (decode_ns[decode_ns > 0], queue_ns, compute_ns, total_ns), strict=True):
+            self._stages[stage].add_all(times_ns / SECOND_NS)
 
     def failure(self, reason: str, total_ns: int) -> None:
         """An admitted request failed; `reason` is one of FAILURE_REASONS."""
@@ -134,7 +156,7 @@ class Recorder:
         return VersionStatistics(
             model=model,
             version=version,
-            last_inference_ms=self._last_success_ns // MILLISECOND_NS,
+            last_inference_ms=self._last_batch_ns // MILLISECOND_NS,
             inference_count=self._rows,
             execution_count=self._executions,
             success=self._success.snapshot(),

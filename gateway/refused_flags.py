@@ -32,13 +32,15 @@ _OFF = ("false", "0")
 _ON = ("true", "1")
 
 UNOFFERED = (
-    Unoffered(("--allow-grpc",), "there is no gRPC: use HTTP", _OFF),
-    Unoffered(("--grpc-*", "--reuse-grpc-port"), "there is no gRPC: use HTTP"),
+    Unoffered(
+        ("--grpc-infer-thread-count", "--grpc-infer-allocation-pool-size", "--grpc-max-response-pool-size"),
+        "calls need neither threads nor pools of their own",
+        None,
+    ),
     Unoffered(("--allow-http",), "HTTP is always served", _ON),
-    Unoffered(("--reuse-http-port",), "one server has the port: start several on ports of their own", _OFF),
-    Unoffered(("--http-restricted-api",), "--control-token-file guards load, unload and scale; for more use a proxy"),
-    Unoffered(("--http-header-forward-pattern",), "headers are not handed to models: send request parameters"),
-    Unoffered(("--allow-client-shm",), "tensors in shared memory are not served: send them in the request", _OFF),
+    Unoffered(
+        ("--reuse-http-port", "--reuse-grpc-port"), "one server has the port: start several on ports of their own", _OFF
+    ),
     Unoffered(("--allow-sagemaker", "--allow-vertex-ai"), "it has no paths of its own: use those of v2", _OFF),
     Unoffered(("--sagemaker-*", "--vertex-ai-*"), "it has no paths of its own: use those of v2"),
     Unoffered(("--cache-config", "--cache-directory"), "there is no response cache: put one in front of the server"),
@@ -59,7 +61,11 @@ UNOFFERED = (
     Unoffered(("--metrics-address",), "metrics are on --http-address too, on their own port"),
     Unoffered(("--metrics-config",), "the metrics cannot be changed: see docs/reference.md"),
     Unoffered(("--log-file",), "it logs to its standard error: redirect that"),
-    Unoffered(("--log-info", "--log-warning", "--log-error"), "they are always logged", _ON),
+    Unoffered(
+        ("--log-info", "--log-warning", "--log-error"),
+        "they are logged from the start: POST /v2/logging changes that",
+        _ON,
+    ),
     Unoffered(
         ("--allow-gpu-metrics", "--allow-cpu-metrics", "--metrics-interval-ms"),
         "what there is to measure is measured when somebody asks",

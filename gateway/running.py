@@ -6,12 +6,14 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from backends.devices import GpuMonitor
 from gateway.app import Gateway, create_metrics_app
-from gateway.http_server import HttpServer
+from gateway.grpc_v2.server import GrpcServer
+from gateway.grpc_v2.service import V2Service
+from gateway.http_server import HttpServer, affordable_connections
 from gateway.manager import ModelManager
 from gateway.polling import Poller
 from gateway.service import InferenceService
@@ -34,7 +36,8 @@ class Listeners(NamedTuple):
     """Bound sockets; those of a server that is not wanted are None."""
 
     http: socket.socket
-    metrics: socket.socket | None
+    metrics: socket.socket | None = None
+    grpc: socket.socket | None = None
 
 
 class Parts(NamedTuple):
@@ -42,6 +45,7 @@ class Parts(NamedTuple):
 
     service: InferenceService
     gateway: Gateway
+    grpc_service: V2Service
     gpu_monitor: GpuMonitor
     manager: ModelManager
     poller: Poller
@@ -65,26 +69,34 @@ class Stop:
 
 async def run(settings: Settings, parts: Parts, listeners: Listeners, stop: Stop, on_ready: OnReady | None) -> None:
     """Answer from the beginning, with what is loaded, until the wish to stop. Raises StartupError."""
-    server = HttpServer(parts.gateway, listeners.http)
-    servers = [server]
+    server = HttpServer(
+        parts.gateway,
+        listeners.http,
+        max_connections=affordable_connections(settings.http_max_connections),
+        max_body_bytes=settings.http_max_input_size,
+    )
     server.listen("--http-port")
+    callers: list[HttpServer | GrpcServer] = [server]  # those whose callers are waited for
+    if listeners.grpc is not None:
+        callers.append(GrpcServer(parts.grpc_service, settings, listeners.grpc))
+        callers[1].listen("--grpc-port")
+    servers = [*callers]
     if listeners.metrics is not None:
         servers.append(HttpServer(create_metrics_app(parts.service, parts.gpu_monitor), listeners.metrics))
-        servers[1].listen("--metrics-port")
+        servers[-1].listen("--metrics-port")
     start = _Start(settings, parts, stop, on_ready)
     async with asyncio.TaskGroup() as tasks:
-        serving, *_ = [tasks.create_task(each.run_until_stopped()) for each in servers]
+        serving = [tasks.create_task(each.run_until_stopped()) for each in servers]
         await server.listening.wait()
         url = _url(settings.http_address, server.port)
-        metrics_port = servers[1].port if len(servers) > 1 else None
-        _log.info("listening", extra={"fields": {"url": url, "metrics_port": metrics_port}})
+        _log.info("listening", extra={"fields": {"url": url, **_ports(listeners)}})
         starting = tasks.create_task(start.run(url))
         await stop.wanted.wait()
         parts.service.stop_being_ready()
         parts.gateway.say_goodbye()
-        await _drain(settings, server, serving, parts.manager, stop)
+        await _drain(settings, callers, serving[: len(callers)], parts.manager, stop)
         await _end(starting)
-        for each in servers[1:]:
+        for each in servers[len(callers) :]:
             each.stop()
     _log.info("stopped")
     if start.failure is not None:
@@ -138,12 +150,12 @@ async def _end(starting: "asyncio.Task[None]") -> None:
 
 async def _drain(
     settings: Settings,
-    server: HttpServer,
-    serving: asyncio.Task[None],
+    servers: Sequence[HttpServer | GrpcServer],
+    serving: Sequence[asyncio.Task[None]],
     manager: ModelManager,
     stop: Stop,
 ) -> None:
-    """Go on answering for the lead time, then close the listener and wait for what is still running."""
+    """Go on answering for the lead time, then close the listeners and wait for what is still running."""
     lead_s = settings.drain_lead_secs if stop.politely else 0
     _log.info("stopping", extra={"fields": {"still_answering_s": lead_s, "at_most_s": settings.exit_timeout_secs}})
     with contextlib.suppress(TimeoutError):
@@ -151,7 +163,8 @@ async def _drain(
             await stop.forced.wait()
     _log.info("draining")
     manager.stop()
-    server.stop()
+    for server in servers:
+        server.stop()
     drained = asyncio.ensure_future(_drained(serving, manager))  # noqa: TID251 - awaited below
     forced = asyncio.ensure_future(stop.forced.wait())  # noqa: TID251 - awaited below
     at_most_s = max(settings.exit_timeout_secs, _IDLE_END_S)
@@ -162,16 +175,17 @@ async def _drain(
         _log.warning("requests are still running and are given up")
         asyncio.get_running_loop().call_later(_ORDERLY_END_S, _end_at_once)
         manager.give_up()
-        await asyncio.wait((serving,), timeout=_LAST_ANSWERS_S)
-        server.force()
-        await asyncio.wait((serving,))
+        await asyncio.wait(serving, timeout=_LAST_ANSWERS_S)
+        for server in servers:
+            server.force()
+        await asyncio.wait(serving)
     drained.cancel()
     forced.cancel()
     await asyncio.wait((drained, forced))
 
 
-async def _drained(serving: asyncio.Task[None], manager: ModelManager) -> None:
-    await asyncio.wait((serving,))
+async def _drained(serving: Sequence[asyncio.Task[None]], manager: ModelManager) -> None:
+    await asyncio.wait(serving)
     await manager.drain()
 
 
@@ -179,6 +193,12 @@ def _end_at_once() -> None:
     _log.error("a batch does not end; the process ends without it")
     logging.shutdown()
     os._exit(1)
+
+
+def _ports(listeners: Listeners) -> dict[str, int | None]:
+    """The ports beside HTTP's, which is in the URL."""
+    bound = {"grpc_port": listeners.grpc, "metrics_port": listeners.metrics}
+    return {name: None if each is None else each.getsockname()[1] for name, each in bound.items()}
 
 
 def _url(address: str, port: int) -> str:

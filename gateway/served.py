@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from backends.errors import BackendError
+from backends.errors import BackendError, CodeError
 from backends.pool import InstancePool
 from batching.alarm import Alarm
 from batching.callers import Answer, Splitting
@@ -22,11 +22,12 @@ from batching.runner import Runner
 from batching.sharing import Seat
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
-from gateway.policies import priority_level
+from gateway.policies import PriorityLevels
 from gateway.recorder import Recorder
 from models.inference import Tensors, Timing
 from models.preprocessing import Preprocessing
 from models.request_rows import REQUEST_INPUT, attach
+from models.response_rows import joined
 from models.spec import ModelSpec, Oversize
 
 Answers = Sequence[Answer[Tensors]]
@@ -64,6 +65,8 @@ class Served:
         self._clock = clock
         self._default_timeout_ns = default_timeout_ns
         self._recorder = Recorder()
+        self._largest_rows = spec.largest_batch_rows
+        self._priorities = PriorityLevels(spec)
         self._varies = any(tensor.has_variable_dims or tensor.optional for tensor in spec.inputs)
         # Chunks of one large request that may be queued at once: enough to keep the instances busy and no more, so
         # that small requests get their turn in between.
@@ -74,7 +77,7 @@ class Served:
             clock,
             create_alarm,
             self._recorder.batch,
-            Splitting(cut=_cut, join=_concatenate),
+            Splitting(cut=_cut, join=joined),
         )
         self._pool = pool
         pool.attach(self._runner)
@@ -104,17 +107,19 @@ class Served:
         started_ns = self._clock.now_ns()
         try:
             self._pool.check()
-            inputs = self._with_request(inputs, rows)
+            if self.spec.wants_requests:
+                inputs = self._with_request(inputs, rows)
             how = self._how(started_ns, timeout_ns, priority)
-            how["shape_key"] = self._shape_key(inputs)
-            if rows <= self.spec.largest_batch_rows:
-                answers: Answers = (await self._runner.execute(inputs, rows, **how),)
+            if self._varies:
+                how["shape_key"] = _shape_key(inputs)
+            if rows <= self._largest_rows:
+                answer = await self._runner.execute(inputs, rows, **how)
             else:
-                answers = await self._infer_chunks(inputs, rows, how)
+                answer = _whole(await self._infer_chunks(inputs, rows, how))
         except BaseException as error:
-            self._count_failure(error, started_ns)
+            self._count_failure(error, started_ns, rows)
             raise
-        return _concatenate([answer.result for answer in answers]), self._succeed(rows, answers, started_ns)
+        return answer.result, self._succeed(rows, answer, started_ns)
 
     async def infer_image(self, image: bytes, how: Preprocessing, timeout_ns: int | None) -> tuple[Tensors, Timing]:
         """Admit, decode and run one encoded image as a row of the only input. Raises ImageError for a bad one."""
@@ -129,7 +134,7 @@ class Served:
         except BaseException as error:
             self._count_failure(error, started_ns)
             raise
-        return answer.result, self._succeed(1, (answer,), started_ns, decode_ns)
+        return answer.result, self._succeed(1, answer, started_ns, decode_ns)
 
     def statistics(self) -> VersionStatistics:
         """A snapshot."""
@@ -178,31 +183,25 @@ class Served:
         return {
             "deadline_ns": None if timeout_ns is None else started_ns + timeout_ns,
             "expires_ns": started_ns + self._default_timeout_ns,
-            "priority": priority_level(self.spec, priority),
+            "priority": self._priorities.of(priority),
             "timeout_ns": timeout_ns,
         }
 
-    def _shape_key(self, inputs: Tensors) -> Hashable:
-        """What must agree within a batch; nothing for a model whose rows all have one shape."""
-        if not self._varies:
-            return None
-        return tuple(sorted((name, tensor.shape[1:]) for name, tensor in inputs.items()))
-
-    def _succeed(self, rows: int, answers: Answers, started_ns: int, decode_ns: int = 0) -> Timing:
-        first, last = answers[0], answers[-1]
-        timing = Timing(
-            decode_ns=decode_ns,
-            queue_ns=first.times.started_ns - first.arrived_ns,
-            compute_ns=last.times.ended_ns - first.times.started_ns,
-            total_ns=self._clock.now_ns() - started_ns,
-            batch_rows=max(answer.batch_rows for answer in answers),
-        )
+    def _succeed(self, rows: int, answer: Answer[Tensors], started_ns: int, decode_ns: int = 0) -> Timing:
+        times = answer.times
+        queue_ns = times.started_ns - answer.arrived_ns
+        compute_ns = times.ended_ns - times.started_ns
+        total_ns = self._clock.now_ns() - started_ns
+        timing = Timing(decode_ns, queue_ns, compute_ns, total_ns, answer.batch_rows)
         self._recorder.success(rows, timing)
         return timing
 
-    def _count_failure(self, error: BaseException, started_ns: int) -> None:
+    def _count_failure(self, error: BaseException, started_ns: int, rows: int = 1) -> None:
         """Requests that were never admitted are the scheduler's refusals and not counted here, as in Triton."""
         match error:
+            case CodeError():
+                self._recorder.error_response(rows, self._clock.now_ns() - started_ns)
+                return
             case BatchingError(admitted=True):
                 reason = "REJECTED"
             case BatchingError():
@@ -216,12 +215,21 @@ class Served:
         self._recorder.failure(reason, self._clock.now_ns() - started_ns)
 
 
+def _shape_key(inputs: Tensors) -> Hashable:
+    """What must agree within a batch, for a model whose rows may differ in shape."""
+    return tuple(sorted((name, tensor.shape[1:]) for name, tensor in inputs.items()))
+
+
+def _whole(answers: Answers) -> Answer[Tensors]:
+    """The answer to a request, of those to its chunks in order."""
+    first, last = answers[0], answers[-1]
+    return Answer(
+        result=joined([answer.result for answer in answers]),
+        arrived_ns=first.arrived_ns,
+        times=last.times._replace(started_ns=first.times.started_ns),
+        batch_rows=max(answer.batch_rows for answer in answers),
+    )
+
+
 def _cut(inputs: Tensors, first_row: int, rows: int) -> Tensors:
     return {name: tensor[first_row : first_row + rows] for name, tensor in inputs.items()}
-
-
-def _concatenate(parts: Sequence[Tensors]) -> Tensors:
-    """The outputs of one request, from those of its parts in order."""
-    if len(parts) == 1:
-        return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

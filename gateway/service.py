@@ -1,7 +1,7 @@
 """The engine: find the version, validate, run, answer. THE main path; no protocol, no process management in it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from backends.errors import BackendError
 from batching.core.errors import BatchingError
@@ -22,11 +22,13 @@ from models.inference import (
     ClassifyResponse,
     InferRequest,
     InferResponse,
+    Parameter,
     Prediction,
     Timing,
 )
 from models.preprocessing import Preprocessing
 from models.request_rows import RequestInfo, attach
+from models.response_rows import NO_PARAMETERS, parameters_of
 from models.spec import ModelSpec
 
 # The errors of one image; anything else is a defect of the program and fails the whole request.
@@ -54,17 +56,16 @@ class InferenceService:
             spec = served.spec
             rows = validate(spec, request.inputs, request.outputs)
             inputs = request.inputs
-            if spec.wants_requests:
-                inputs = attach(inputs, rows, RequestInfo.of(request))
+            if spec.wants_requests or spec.steps:
+                inputs = attach(inputs, rows if spec.wants_requests else 1, RequestInfo.of(request))
             outputs, timing = await served.infer(inputs, rows, request.timeout_ns, request.priority)
-        names = request.outputs or tuple(tensor.name for tensor in spec.outputs)
-        return InferResponse(
-            model=request.model,
-            version=spec.version,
-            request_id=request.request_id,
-            outputs={name: outputs[name] for name in names},
-            timing=timing,
-        )
+        wanted = request.outputs or [tensor.name for tensor in spec.outputs]
+        # In the model's order, whatever the request's: so does Triton.
+        chosen = {name: values for name, values in outputs.items() if name in wanted}
+        parameters = parameters_of(outputs) if spec.wants_requests else NO_PARAMETERS
+        if spec.steps:
+            parameters = _of_sequence(request)
+        return InferResponse(request.model, spec.version, chosen, request.request_id, timing, parameters)
 
     async def classify(self, request: ClassifyRequest) -> ClassifyResponse:
         """See `Engine`. Each image is a request of its own, so that they batch with each other and with others'."""
@@ -93,6 +94,10 @@ class InferenceService:
     def is_ready(self) -> bool:
         """See `Engine`."""
         return not self._stopping and (not self._strict_readiness or self._catalogue.all_needed_work())
+
+    def is_stopping(self) -> bool:
+        """See `Engine`."""
+        return self._stopping
 
     def stop_being_ready(self) -> None:
         """The server is about to shut down: load balancers should send nothing more."""
@@ -148,6 +153,15 @@ class InferenceService:
 
     def _classifiers(self) -> list[str]:
         return list(dict.fromkeys(hosted.spec.name for hosted in self._catalogue.hosted() if hosted.spec.preprocessing))
+
+
+def _of_sequence(request: InferRequest) -> Mapping[str, Parameter]:
+    """What the answer of an ensemble says besides its tensors, as in Triton."""
+    return {
+        "sequence_id": request.sequence_id,
+        "sequence_start": request.sequence_start,
+        "sequence_end": request.sequence_end,
+    }
 
 
 def _preprocessing(spec: ModelSpec) -> Preprocessing:

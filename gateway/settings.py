@@ -11,6 +11,8 @@ from models.remote.urls import split_places
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, le=86_400)]
+INT32_MAX = 2**31 - 1
+Count = Annotated[int, Field(ge=0, le=INT32_MAX)]  # all that gRPC's channel arguments hold
 
 
 class Settings(BaseSettings):
@@ -28,6 +30,30 @@ class Settings(BaseSettings):
     )
     http_address: str = Field("127.0.0.1", min_length=1, description="Address of all ports.")
     http_port: Port = Field(8000, description="0 means any free port.")
+    allow_grpc: bool = Field(True, description="Serve the v2 protocol over gRPC too, on its own port.")
+    grpc_port: Port = Field(8001, description="0 means any free port.")
+    grpc_address: str | None = Field(
+        None, min_length=1, description="Address of the gRPC port; by default that of the others."
+    )
+    grpc_max_input_size: int = Field(256 << 20, ge=1, le=INT32_MAX, description="Largest gRPC message taken, bytes.")
+    grpc_infer_response_compression_level: Literal["none", "low", "medium", "high"] = Field(
+        "none", description="For clients that take it."
+    )
+    grpc_use_ssl: bool = Field(False, description="Encrypt gRPC with the key and certificate below.")
+    grpc_use_ssl_mutual: bool = Field(False, description="Likewise, and clients need a certificate.")
+    grpc_server_cert: Path | None = Field(None, description="The server's certificate, PEM.")
+    grpc_server_key: Path | None = Field(None, description="Its key, PEM.")
+    grpc_root_cert: Path | None = Field(None, description="What signs the certificates of clients, PEM.")
+    grpc_keepalive_time: int = Field(7_200_000, ge=1, le=INT32_MAX, description="Time between keepalive pings, ms.")
+    grpc_keepalive_timeout: Count = Field(20_000, description="Wait for their answer before closing, ms.")
+    grpc_keepalive_permit_without_calls: bool = Field(False, description="Ping without calls in flight.")
+    grpc_http2_max_pings_without_data: Count = Field(2, description="Pings between two data frames; 0: any number.")
+    grpc_http2_min_recv_ping_interval_without_data: Count = Field(
+        300_000, description="Least time between a client's pings, ms."
+    )
+    grpc_http2_max_ping_strikes: Count = Field(2, description="Earlier pings forgiven a client; 0: all.")
+    grpc_max_connection_age: Count = Field(0, description="Connections are closed after it, ms; 0: never.")
+    grpc_max_connection_age_grace: Count = Field(0, description="Time for their calls to end, ms; 0: any.")
     allow_metrics: bool = Field(True, description="Serve Prometheus metrics on their own port.")
     metrics_port: Port = Field(8002, description="0 means any free port.")
     model_control_mode: Literal["none", "poll", "explicit"] = Field(
@@ -50,6 +76,22 @@ class Settings(BaseSettings):
     exit_timeout_secs: Seconds = Field(30, description="Longest wait for running requests at the end.")
     drain_lead_secs: Seconds = Field(1, description="After SIGTERM: not ready, but still answering.")
     http_max_input_size: int = Field(64 << 20, ge=1, description="Largest request body, bytes.")
+    http_restricted_api: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Calls that need a header, as <category>,<category>:<header>=<value>; repeatable."
+    )
+    grpc_restricted_protocol: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Likewise over gRPC; the header's name gets triton-grpc-protocol- in front."
+    )
+    http_header_forward_pattern: str = Field(
+        "", description="Headers of requests that models see as parameters: a regular expression for the whole name."
+    )
+    grpc_header_forward_pattern: str = Field("", description="Likewise over gRPC.")
+    http_max_connections: int = Field(10_000, ge=1, description="Open connections; more are answered 503.")
+    allow_client_shm: bool = Field(
+        False,
+        description="Clients may register shared memory of this machine for tensors: any in /dev/shm that the server "
+        "may write.",
+    )
     max_image_bytes: int = Field(32 << 20, ge=1, description="Largest encoded image.")
     max_image_side: int = Field(16_384, ge=1, description="Largest width or height, pixels.")
     max_image_pixels: int = Field(64_000_000, ge=1, description="Largest picture.")
@@ -100,6 +142,28 @@ class Settings(BaseSettings):
 
         for text in value:
             parse_resource_limit(text)
+        return value
+
+    @field_validator("http_restricted_api", "grpc_restricted_protocol", mode="before")
+    @classmethod
+    def _split_groups(cls, value: object) -> object:
+        """In the environment several groups are separated by semicolons, as a comma is part of a group."""
+        return [text for text in value.split(";") if text] if isinstance(value, str) else value
+
+    @field_validator("http_restricted_api", "grpc_restricted_protocol")
+    @classmethod
+    def _check_groups(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        from gateway.v2.restricted import RestrictedFeatures  # noqa: PLC0415 - as above
+
+        RestrictedFeatures.parse(value)
+        return value
+
+    @field_validator("http_header_forward_pattern", "grpc_header_forward_pattern")
+    @classmethod
+    def _check_pattern(cls, value: str) -> str:
+        from gateway.v2.forwarding import HeaderForwarding  # noqa: PLC0415 - as above
+
+        HeaderForwarding.parse(value)
         return value
 
     @field_validator("model_repository", mode="before")

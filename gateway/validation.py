@@ -1,31 +1,48 @@
 """Does a request fit its model? Pure; the texts and the order of the checks are Triton's, which clients compare."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from models.errors import InvalidRequestError
-from models.inference import Array, Tensors
+import numpy as np
+
+from models.errors import InvalidRequestError, UnknownTensorError
 from models.spec import ModelSpec, Oversize
-from models.tensors import DataType, TensorSpec
+from models.tensors import DataType, TensorSpec, element_count
 
 _BATCH_NOTE = (
-    " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
     "input shape. If you want to specify the full shape including the batch dim in your input dims config, try "
     "setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
 )
 
 
-def validate(spec: ModelSpec, inputs: Tensors, outputs: Sequence[str]) -> int:
+class Shaped(Protocol):
+    """What is checked of a tensor: an array, or one that is only claimed to be of this type and shape."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+        ...
+
+
+def validate(spec: ModelSpec, inputs: Mapping[str, Shaped], outputs: Sequence[str]) -> int:
     """Check names, count, batch dimension, batch size, data types and shapes.
 
     Args:
         spec: The model version that is to run the request.
-        inputs: Tensors by name, batch dimension included when the model has one.
+        inputs: Mapping[str, Shaped] by name, batch dimension included when the model has one.
         outputs: Names of the wanted outputs; empty means all.
 
     Returns:
         Rows of the request, at least 1; 1 for models without batch dimension.
 
     Raises:
+        UnknownTensorError: The model has no such input or output.
         InvalidRequestError: The first thing that does not fit.
     """
     if outputs:
@@ -34,7 +51,7 @@ def validate(spec: ModelSpec, inputs: Tensors, outputs: Sequence[str]) -> int:
     return _careful_rows(spec, inputs) if rows is None else rows
 
 
-def _plain_rows(spec: ModelSpec, inputs: Tensors) -> int | None:
+def _plain_rows(spec: ModelSpec, inputs: Mapping[str, Shaped]) -> int | None:
     """Rows of a request that fits a model with fixed row shapes; None for everything else.
 
     A short cut for well-formed requests, which `_careful_rows` would take as well.
@@ -46,22 +63,29 @@ def _plain_rows(spec: ModelSpec, inputs: Tensors) -> int | None:
         array = inputs.get(declared.name)
         if array is None or array.dtype != declared.data_type.numpy or array.shape[1:] != declared.dims:
             return None
+        if not array.shape:
+            return None
         if rows not in (None, array.shape[0]):
             return None
         rows = array.shape[0]
     return rows if rows is not None and 0 < rows <= spec.max_batch_rows else None
 
 
-def _careful_rows(spec: ModelSpec, inputs: Tensors) -> int:
+def _careful_rows(spec: ModelSpec, inputs: Mapping[str, Shaped]) -> int:
     """Rows of any request that fits; raises for one that does not."""
+    # Triton walks a hash table, which for a few inputs means the last one first.
+    inputs = dict(list(inputs.items())[::-1])
     _check_input_count(spec, inputs)
-    rows = _common_rows(spec, inputs) if spec.has_batch_dimension else 1
     declared = {tensor.name: tensor for tensor in spec.inputs}
-    for name, array in inputs.items():
+    for name in inputs:
         if name not in declared:
-            raise InvalidRequestError(f"unexpected inference input '{name}' for model '{spec.name}'")
+            raise UnknownTensorError(f"unexpected inference input '{name}' for model '{spec.name}'")
+    rows = _common_rows(spec, inputs) if spec.has_batch_dimension else 1
+    for name, array in inputs.items():
         _check_data_type(spec, declared[name], array)
         _check_shape(spec, declared[name], array.shape)
+    if rows < 1:
+        raise _no_rows(spec, inputs)
     return rows
 
 
@@ -69,28 +93,26 @@ def _check_outputs(spec: ModelSpec, outputs: Sequence[str]) -> None:
     known = {tensor.name for tensor in spec.outputs}
     for name in outputs:
         if name not in known:
-            raise InvalidRequestError(f"unexpected inference output '{name}' for model '{spec.name}'")
+            raise UnknownTensorError(f"unexpected inference output '{name}' for model '{spec.name}'")
 
 
 def _check_input_count(spec: ModelSpec, inputs: Mapping[str, object]) -> None:
     required = [tensor.name for tensor in spec.inputs if not tensor.optional]
     most, fewest, found = len(spec.inputs), len(required), len(inputs)
     missing = [name for name in required if name not in inputs]
-    # With optional inputs the count can be right although a required input is missing. Without them, a wrong name is
-    # reported as such further down.
-    if fewest <= found <= most and not (missing and fewest < most):
+    # With optional inputs the count can be right although a required input is missing. A wrong name is reported as
+    # such further down.
+    known = {tensor.name for tensor in spec.inputs}
+    if fewest <= found <= most and (not missing or fewest == most or not known.issuperset(inputs)):
         return
-    expected = (
-        f"expected {most} inputs" if fewest == most else (f"expected number of inputs between {fewest} and {most}")
-    )
-    unit = " inputs" if fewest == most else ""
+    expected = f"{most} inputs" if fewest == most else f"number of inputs between {fewest} and {most}"
     raise InvalidRequestError(
-        f"{expected} but got {found}{unit} for model '{spec.name}'. Got input(s) {_quoted(inputs)}, but missing "
-        f"required input(s) {_quoted(missing)}. Please provide all required input(s)."
+        f"expected {expected} but got {found} inputs for model '{spec.name}'. Got input(s) {_quoted(inputs)}, but "
+        f"missing required input(s) {_quoted(missing) if missing else ']'}. Please provide all required input(s)."
     )
 
 
-def _common_rows(spec: ModelSpec, inputs: Tensors) -> int:
+def _common_rows(spec: ModelSpec, inputs: Mapping[str, Shaped]) -> int:
     rows: int | None = None
     for name, array in inputs.items():
         if not array.shape:
@@ -103,20 +125,34 @@ def _common_rows(spec: ModelSpec, inputs: Tensors) -> int:
             raise InvalidRequestError(f"input '{name}' batch size does not match other inputs for '{spec.name}'")
     # Only a model whose inputs are all optional gets here without any; it then runs one row.
     rows = 1 if rows is None else rows
-    too_many = rows > spec.max_batch_rows and spec.batching.oversize is Oversize.REFUSE
-    if rows < 1 or too_many:
-        limit = f"<= {spec.max_batch_rows}" if too_many else ">= 1"
-        raise InvalidRequestError(f"inference request batch-size must be {limit} for '{spec.name}', found {rows}")
+    if rows > spec.max_batch_rows and spec.batching.oversize is Oversize.REFUSE:
+        raise InvalidRequestError(f"inference request batch-size must be <= {spec.max_batch_rows} for '{spec.name}'")
     return rows
 
 
-def _check_data_type(spec: ModelSpec, declared: TensorSpec, array: Array) -> None:
+def _no_rows(spec: ModelSpec, inputs: Mapping[str, Shaped]) -> InvalidRequestError:
+    """The error for a request of no rows. Triton takes it for one row whose bytes are missing."""
+    for name, array in inputs.items():
+        elements = element_count(array.shape[1:])
+        if elements and array.dtype == np.object_:
+            return InvalidRequestError(
+                f"expected {elements} string elements for inference input '{name}' for model '{spec.name}', got 0"
+            )
+        if elements:
+            return InvalidRequestError(
+                f"input byte size mismatch for input '{name}' for model '{spec.name}'. Expected "
+                f"{elements * array.dtype.itemsize}, got 0"
+            )
+    return InvalidRequestError(f"inference request batch-size must be >= 1 for '{spec.name}'")
+
+
+def _check_data_type(spec: ModelSpec, declared: TensorSpec, array: Shaped) -> None:
     if array.dtype == declared.data_type.numpy:
         return
     try:
         found = DataType.from_numpy(array.dtype).value
     except KeyError:
-        found = str(array.dtype)
+        found = "<invalid>"
     raise InvalidRequestError(
         f"inference input '{declared.name}' data-type is '{found}', but model '{spec.name}' expects "
         f"'{declared.data_type.value}'"
@@ -130,7 +166,7 @@ def _check_shape(spec: ModelSpec, declared: TensorSpec, shape: tuple[int, ...]) 
     expected = (-1, *declared.dims) if batched else declared.dims
     raise InvalidRequestError(
         f"unexpected shape for input '{declared.name}' for model '{spec.name}'. Expected {_dims(expected)}, got "
-        f"{_dims(shape)}.{_BATCH_NOTE if batched else ''}"
+        f"{_dims(shape)}. {_BATCH_NOTE if batched else ''}"
     )
 
 

@@ -3,7 +3,8 @@
 from gateway.engine import Engine
 from models.errors import MalformedRequestError
 
-_MAX_DIGITS = 18  # what surely fits into 64 bits
+_MAX_DIGITS = 19  # of a number of 63 bits
+_MAX_VERSION = 2**63 - 1
 
 
 def parse_version(engine: Engine, model: str, text: str) -> int:
@@ -17,9 +18,9 @@ def parse_version(engine: Engine, model: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         return engine.version_number(model, text)
     digits = text.lstrip("0")
-    if len(digits) > _MAX_DIGITS:
+    if len(digits) > _MAX_DIGITS or int(digits or "0") > _MAX_VERSION:
         raise MalformedRequestError(
-            f"failed to get model version from specified version string '{text[:32]}': "
-            f"expected at most {_MAX_DIGITS} digits"
+            f"failed to get model version from specified version string '{text}' (details: stol), "
+            "version should be an integral value > 0"
         )
     return int(digits or "0")

@@ -5,6 +5,7 @@ and nothing else.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -22,12 +23,14 @@ class Target:
     path: str
     body: bytes
     content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def request(self) -> bytes:
         """The request as bytes."""
+        more = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         head = (
             f"POST {self.path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
-            f"Content-Type: {self.content_type}\r\nContent-Length: {len(self.body)}\r\n\r\n"
+            f"Content-Type: {self.content_type}\r\nContent-Length: {len(self.body)}\r\n{more}\r\n"
         )
         return head.encode() + self.body
 

@@ -20,6 +20,9 @@ ModelsError
 │   └── LoadParameterError
 ├── InvalidRequestError      the request does not fit the model
 │   ├── MalformedRequestError    it does not even parse
+│   │   ├── JsonAccessError      its JSON is none, lacks a member, or has one of another type
+│   │   └── IncompleteStringError    its binary data end within an element
+│   ├── UnknownTensorError   it names an input or output that the model does not have
 │   └── NotClassifierError   /classify on a model without preprocessing
 └── ImageError               one encoded image cannot be used
     ├── UnsupportedImageError    not a format that is decoded here
@@ -195,6 +198,18 @@ class InvalidRequestError(ModelsError):
 
 class MalformedRequestError(InvalidRequestError):
     """The request body cannot be read at all."""
+
+
+class JsonAccessError(MalformedRequestError):
+    """The body is no JSON, lacks a member, or has one of the wrong type."""
+
+
+class IncompleteStringError(MalformedRequestError):
+    """Binary data of type BYTES end within an element."""
+
+
+class UnknownTensorError(InvalidRequestError):
+    """The request names an input or an output that the model does not have."""
 
 
 class NotClassifierError(InvalidRequestError):

@@ -74,7 +74,7 @@ NO_TIMING = Timing()
 
 
 class InferResponse(NamedTuple):
-    """The answer to an `InferRequest`: the wanted tensors in order, and the parameters that the model adds."""
+    """The answer to an `InferRequest`: the wanted tensors in the model's order, and the parameters that it adds."""
 
     model: str
     version: int

@@ -35,12 +35,18 @@ class RequestInfo:
         parameters: Custom parameters.
         timeout_us: Time that the caller was willing to wait, or 0.
         outputs: Names of the wanted outputs, in order; empty means all.
+        sequence_id: Which sequence the request belongs to; 0 or an empty text means none.
+        sequence_start: Whether it is the first of its sequence.
+        sequence_end: Whether it is the last of its sequence.
     """
 
     request_id: str = ""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     timeout_us: int = 0
     outputs: tuple[str, ...] = ()
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
 
     @staticmethod
     def of(request: InferRequest) -> "RequestInfo":
@@ -50,6 +56,9 @@ class RequestInfo:
             parameters=request.parameters,
             timeout_us=(request.timeout_ns or 0) // 1_000,
             outputs=request.outputs,
+            sequence_id=request.sequence_id,
+            sequence_start=request.sequence_start,
+            sequence_end=request.sequence_end,
         )
 
 
@@ -70,9 +79,13 @@ def attach(inputs: Tensors, rows: int, info: RequestInfo | None = None) -> Tenso
         info: What is to be told of the request; by default nothing.
 
     Raises:
-        InvalidRequestError: Id and parameters take up too much, for they are repeated in each row.
+        InvalidRequestError: Id and parameters take up too much, for they are repeated in each row; or they are no text
+            or number that JSON has.
     """
-    told = orjson.dumps([next(_NUMBERS), info or RequestInfo()])
+    try:
+        told = orjson.dumps([next(_NUMBERS), info or RequestInfo()])
+    except orjson.JSONEncodeError as error:  # half a character in a text, an integer beyond 64 bits
+        raise InvalidRequestError(f"id and parameters of the request cannot be handed on: {error}") from None
     if len(told) > _MAX_BYTES:
         raise InvalidRequestError(
             f"id and parameters of the request take up {len(told)} bytes as JSON, expected at most {_MAX_BYTES}; "

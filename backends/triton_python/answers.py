@@ -18,6 +18,7 @@ from backends.python_outputs import checked_output, kind_of
 from backends.request_answers import Answer
 from backends.triton_python.messages import InferenceResponse, ServedRequest, TritonError
 from models.inference import Tensors
+from models.response_rows import with_parameters
 from models.spec import ModelSpec
 
 _EXPECTED = "expected a list with a pb_utils.InferenceResponse, or None, for each request"
@@ -31,11 +32,14 @@ _ERRORS = {
 }
 
 
-def answers_of(spec: ModelSpec, requests: Sequence[ServedRequest], counts: Sequence[int], found: Any) -> list[Answer]:
+def answers_of(
+    spec: ModelSpec, instance_name: str, requests: Sequence[ServedRequest], counts: Sequence[int], found: Any
+) -> list[Answer]:
     """The answers to the requests of one call. Blocks until those that are answered by senders are.
 
     Args:
         spec: The model version.
+        instance_name: For messages.
         requests: That the code was given.
         counts: Rows of each.
         found: What the code returned; None stands for None in place of each response.
@@ -47,7 +51,11 @@ def answers_of(spec: ModelSpec, requests: Sequence[ServedRequest], counts: Seque
     if not isinstance(responses, list | tuple):
         raise ExecutionError(f"execute returned {kind_of(found)}, {_EXPECTED}")
     if len(responses) != len(requests):
-        raise ExecutionError(f"execute returned {len(responses)} responses to {len(requests)} requests, {_EXPECTED}")
+        raise ExecutionError(
+            f"Failed to process the request(s) for model '{instance_name}', message: Number of InferenceResponse "
+            "objects do not match the number of InferenceRequest objects. InferenceRequest(s) size is:"
+            f"{len(requests)}, and InferenceResponse(s) size is:{len(responses)}\n"
+        )
     answers: list[Answer] = []
     for request, rows, response in zip(requests, counts, responses, strict=True):
         try:
@@ -78,15 +86,14 @@ def _answer(spec: ModelSpec, request: ServedRequest, rows: int, response: object
     if len(tensors) < len(response.output_tensors()):
         names = Counter(tensor.name() for tensor in response.output_tensors())
         raise ExecutionError(f"the response has the output '{names.most_common(1)[0][0]}' twice, expected it once")
-    unknown = sorted(tensors.keys() - {output.name for output in spec.outputs})
-    if unknown:
-        raise ExecutionError(f"the response has the output '{unknown[0]}', which the configuration does not declare")
+    declared = {output.name: output for output in spec.outputs}
     wanted = request.requested_output_names()
-    missing = [name for name in wanted if name not in tensors]
-    if missing:
-        raise ExecutionError(f"the response has no output '{missing[0]}', which the request asks for")
-    return {
-        output.name: checked_output(spec, output, tensors[output.name].as_numpy(), rows)
-        for output in spec.outputs
-        if output.name in wanted
+    outputs = {
+        name: checked_output(spec, declared[name], tensor.as_numpy(), rows)
+        for name, tensor in tensors.items()  # in the code's order, those that are there and wanted: so does Triton
+        if name in wanted
     }
+    try:
+        return with_parameters(outputs, rows, response.told)
+    except TypeError as error:  # half a character in a text, an integer beyond 64 bits
+        raise ExecutionError(f"the parameters of the response cannot be handed on: {error}") from None

@@ -36,6 +36,7 @@ class TritonCode(ModelCode):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         self._spec = spec
+        self._instance_name = spec.name
 
     @override
     def load(self) -> ModuleType:
@@ -64,11 +65,19 @@ class TritonCode(ModelCode):
     @override
     def create(self, owner: Any, context: ModelContext) -> Any:
         """The model, after its ``initialize``. Raises whatever the code raises."""
+        self._instance_name = context.instance_name or self._instance_name
         model = owner()
         initialize = getattr(model, "initialize", None)
         if initialize is not None:
             initialize(initialize_arguments(self._spec, context))
         return model
+
+    @override
+    def worded(self, error: BaseException, text: str, place: str) -> str:
+        """As Triton words an exception of ``execute``, with files named without their directories."""
+        at = "".join(f"  {file}({line}): {function}\n" for file, line, function in reversed(self.frames(error)))
+        where = f"\n\nAt:\n{at}" if at else ""
+        return f"Failed to process the request(s) for model '{self._instance_name}', message: {text}{where}"
 
 
 def _module() -> ModuleType:

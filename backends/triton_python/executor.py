@@ -8,10 +8,14 @@ from typing_extensions import override
 from backends.python_executor import PythonExecutor
 from backends.request_answers import join_answers
 from backends.triton_python.answers import answers_of
-from backends.triton_python.messages import ServedRequest
+from backends.triton_python.messages import (
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    ServedRequest,
+)
 from backends.triton_python.tensors import Tensor
 from models.inference import Array, Tensors
-from models.request_rows import RequestRows, requests_of
+from models.request_rows import RequestInfo, RequestRows, requests_of
 
 
 class TritonPythonExecutor(PythonExecutor):
@@ -36,7 +40,7 @@ class TritonPythonExecutor(PythonExecutor):
         found = self._shared.execute(requests)
         if inspect.iscoroutine(found):
             found.close()  # or Python warns that nobody awaited it
-        answers = answers_of(self._spec, requests, counts, found)
+        answers = answers_of(self._spec, self._shared.instance_name, requests, counts, found)
         return join_answers(answers, counts, rows if has_rows else 1)
 
     def _request(self, tensors: dict[str, Array], rows: RequestRows) -> ServedRequest:
@@ -49,4 +53,11 @@ class TritonPythonExecutor(PythonExecutor):
             request_id=rows.info.request_id,
             timeout=rows.info.timeout_us,
             parameters=rows.info.parameters,
+            correlation_id=rows.info.sequence_id,
+            flags=_flags(rows.info),
         )
+
+
+def _flags(info: RequestInfo) -> int:
+    start = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START if info.sequence_start else 0
+    return start | (TRITONSERVER_REQUEST_FLAG_SEQUENCE_END if info.sequence_end else 0)

@@ -1,14 +1,15 @@
 """Requests and responses as code for Triton's python backend knows them."""
 
 import enum
-import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from typing_extensions import override
 
+from backends.triton_python.parameters import as_json, checked
 from backends.triton_python.tensors import Tensor, TritonModelException
+from models.inference import Parameter
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -80,17 +81,17 @@ class InferenceResponse:
     Args:
         output_tensors: The outputs; may be empty with an error.
         error: In place of outputs.
-        parameters: Of the answer. Kept, and told to nobody.
+        parameters: Of the answer: texts, integers and booleans by name.
 
     Raises:
-        TritonModelException: An output is no `Tensor`, or the error no `TritonError`.
+        TritonModelException: An output is no `Tensor`, the error no `TritonError`, or a parameter of another type.
     """
 
     def __init__(
         self,
         output_tensors: Sequence[Any] = (),
         error: Any = None,
-        parameters: str | Mapping[str, Any] | None = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         for tensor in output_tensors or ():
             if not isinstance(tensor, Tensor):
@@ -101,7 +102,7 @@ class InferenceResponse:
             raise TritonModelException(f"the error of a response is of type {kind}, expected a pb_utils.TritonError")
         self._output_tensors: list[Tensor] = list(output_tensors or ())
         self._error: TritonError | None = error
-        self._parameters = parameters if isinstance(parameters, str) else json.dumps(dict(parameters or {}))
+        self.told: Mapping[str, Parameter] = checked(parameters)
 
     def output_tensors(self) -> list[Tensor]:
         """The outputs."""
@@ -117,7 +118,7 @@ class InferenceResponse:
 
     def parameters(self) -> str:
         """Its parameters as JSON."""
-        return self._parameters
+        return as_json(self.told)
 
 
 class InferenceResponseSender:
@@ -169,7 +170,7 @@ class InferenceRequest:
     def __init__(  # noqa: PLR0913, PLR0917 - Triton's signature
         self,
         model_name: str = "",
-        requested_output_names: Sequence[str] = (),
+        requested_output_names: Iterable[str] = (),
         inputs: Sequence[Tensor] = (),
         model_version: int = -1,
         request_id: str = "",
@@ -182,7 +183,7 @@ class InferenceRequest:
     ) -> None:
         self._model_name = model_name
         self._model_version = model_version
-        self._requested_output_names = list(requested_output_names)
+        self._requested_output_names = set(requested_output_names)
         self._inputs = list(inputs)
         self._request_id = request_id
         self._correlation_id = correlation_id
@@ -190,7 +191,7 @@ class InferenceRequest:
         self._timeout = timeout
         self._preferred_memory = preferred_memory
         self._trace = trace or InferenceTrace()
-        self._parameters = parameters if isinstance(parameters, str) else json.dumps(dict(parameters or {}))
+        self._parameters = as_json(parameters)
 
     def model_name(self) -> str:
         """The model that it is for."""
@@ -205,7 +206,7 @@ class InferenceRequest:
         return self._request_id
 
     def correlation_id(self) -> int | str:
-        """Of a sequence; there are none here, so always 0."""
+        """The sequence that the caller says it belongs to; 0 if none."""
         return self._correlation_id
 
     def flags(self) -> int:
@@ -224,8 +225,8 @@ class InferenceRequest:
         """The caller's custom parameters: a JSON object as text."""
         return self._parameters
 
-    def requested_output_names(self) -> list[str]:
-        """The outputs that the caller wants: all of them if it named none."""
+    def requested_output_names(self) -> set[str]:
+        """The outputs that the caller wants: all of them if it named none. A set, as Triton has it."""
         return self._requested_output_names
 
     def preferred_memory(self) -> PreferredMemory | None:

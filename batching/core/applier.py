@@ -57,8 +57,7 @@ class Applier:
         batch = self._state.started.get(number)
         if batch is not None and batch.is_running:
             batch.is_running = False
-            for ticket in batch.tickets:
-                self._ledger.finish(ticket)
+            self._ledger.finish(batch.tickets)
             self._ended.append(batch)
             self.release(commands)
 

@@ -1,6 +1,11 @@
 """A batch from its opening until its instance is free again."""
 
 import enum
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from typing_extensions import override
 
 from batching.core.tickets import Ticket
 
@@ -54,3 +59,50 @@ class Batch:
         self.busy_ns = 0
         self.failed = False
         self.is_running = False
+
+
+class StagedBatches(Sequence[Batch]):
+    """Batches in the order in which they were opened. Both ends and single batches are found at once, however many.
+
+    Policies see it as it is at any moment: it changes when one is opened, starts or loses its last member.
+    """
+
+    def __init__(self) -> None:
+        # Not a dict: finding the first entry of one scans the slots of what was taken from its front before.
+        self._by_id: OrderedDict[int, Batch] = OrderedDict()
+
+    @override
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @override
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._by_id.values())
+
+    @override
+    def __contains__(self, batch: object) -> bool:
+        return isinstance(batch, Batch) and batch.id in self._by_id
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Batch]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Batch | Sequence[Batch]:
+        if self._by_id and index == 0:
+            return next(iter(self._by_id.values()))
+        if self._by_id and index == -1:
+            return next(reversed(self._by_id.values()))
+        return tuple(self._by_id.values())[index]
+
+    def add(self, batch: Batch) -> None:
+        """The newest one."""
+        self._by_id[batch.id] = batch
+
+    def find(self, number: int) -> Batch | None:
+        """By id."""
+        return self._by_id.get(number)
+
+    def discard(self, batch: Batch) -> bool:
+        """Forget one. Returns whether it was here."""
+        return self._by_id.pop(batch.id, None) is not None

@@ -1,7 +1,7 @@
 """Which requests are here, and how many of them wait."""
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from batching.core.deadlines import Deadlines
 from batching.core.errors import (
@@ -70,10 +70,13 @@ class Ledger:
         self._state.reserved_requests += 1
         return ticket
 
-    def start(self, ticket: Ticket) -> None:
-        """A ticket runs: the limits count it no more."""
-        ticket.place = RUNNING
-        self._leave_pending(ticket)
+    def start(self, tickets: Iterable[Ticket]) -> None:
+        """Tickets run: the limits count them no more."""
+        for ticket in tickets:
+            ticket.place = RUNNING
+            self._pending_rows -= ticket.rows
+            if ticket.of is None:
+                self._pending_requests -= 1
 
     def restart(self, ticket: Ticket) -> None:
         """A running ticket waits again, after its batch was preempted."""
@@ -81,13 +84,19 @@ class Ledger:
         if ticket.of is None:
             self._pending_requests += 1
 
-    def finish(self, ticket: Ticket) -> None:
-        """A ticket's rows are computed. A whole request ends with its last part, and when the order allows it."""
-        if ticket.place is GONE:
-            return
-        if self.order is None and ticket.of is None and ticket.parts is None:
-            self._forget(ticket)  # almost always
-            return
+    def finish(self, tickets: Iterable[Ticket]) -> None:
+        """Tickets' rows are computed. A whole request ends with its last part, and when the order allows it."""
+        is_ordered, known = self.order is not None, self.tickets
+        for ticket in tickets:
+            if ticket.place is GONE:
+                continue
+            if is_ordered or ticket.of is not None or ticket.parts is not None:
+                self._finish_part(ticket)
+            else:  # almost always
+                ticket.place = GONE
+                del known[ticket.id]
+
+    def _finish_part(self, ticket: Ticket) -> None:
         ticket.place = ENDED
         request = ticket
         if ticket.of is not None:

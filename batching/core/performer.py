@@ -115,8 +115,7 @@ class Performer:
         if batch.rows >= state.max_batch_rows and batch.reason in _OPEN_ENDED:
             batch.reason = CloseReason.FULL
         state.start(batch, instance)
-        for ticket in batch.tickets:
-            ledger.start(ticket)
+        ledger.start(batch.tickets)
         self.close_reasons[batch.reason.value] += 1
         commands.append(_start_command(batch, slots, has_parts=state.has_parts))
 
@@ -125,7 +124,7 @@ class Performer:
         for ticket in [ticket for ticket in batch.tickets if ticket.is_answered]:
             batch.tickets.remove(ticket)
             batch.rows -= ticket.rows
-            self._ledger.start(ticket)
+            self._ledger.start((ticket,))
             ticket.place = GONE
 
     def _drop(self, action: Drop, commands: list[Command]) -> None:

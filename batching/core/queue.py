@@ -23,6 +23,8 @@ class _Level(Protocol):
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Ticket]: ...
+    @property
+    def first(self) -> Ticket | None: ...
     def append(self, ticket: Ticket) -> None: ...
     def push_front(self, ticket: Ticket) -> None: ...
     def remove(self, ticket: Ticket) -> None: ...
@@ -40,6 +42,10 @@ class _ByArrival:
 
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._tickets.values())
+
+    @property
+    def first(self) -> Ticket | None:
+        return next(iter(self._tickets.values()), None)
 
     def append(self, ticket: Ticket) -> None:
         self._tickets[ticket.id] = ticket
@@ -61,35 +67,36 @@ class _ByDeadline:
 
     def __init__(self, objective_ns: int | None) -> None:
         self._objective_ns = _NO_DEADLINE if objective_ns is None else objective_ns
-        self._keys: list[tuple[int, int, int]] = []  # due time, arrival, id; unique
-        self._tickets: dict[int, Ticket] = {}
+        # Due time, arrival, id; as ids are unique, tickets are never compared.
+        self._entries: list[tuple[int, int, int, Ticket]] = []
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[Ticket]:
-        tickets = self._tickets
-        return (tickets[key[2]] for key in self._keys)
+        return (entry[3] for entry in self._entries)
+
+    @property
+    def first(self) -> Ticket | None:
+        return self._entries[0][3] if self._entries else None
 
     def append(self, ticket: Ticket) -> None:
-        insort(self._keys, self._key(ticket))
-        self._tickets[ticket.id] = ticket
+        insort(self._entries, self._entry(ticket))
 
     push_front = append  # the order is by deadline whatever the wish
 
     def remove(self, ticket: Ticket) -> None:
-        del self._keys[bisect_left(self._keys, self._key(ticket))]
-        del self._tickets[ticket.id]
+        del self._entries[bisect_left(self._entries, self._entry(ticket))]
 
     def pop_first(self, count: int) -> list[Ticket]:
-        first, self._keys[:count] = self._keys[:count], []
-        return [self._tickets.pop(key[2]) for key in first]
+        first, self._entries[:count] = self._entries[:count], []
+        return [entry[3] for entry in first]
 
-    def _key(self, ticket: Ticket) -> tuple[int, int, int]:
+    def _entry(self, ticket: Ticket) -> tuple[int, int, int, Ticket]:
         due_ns = ticket.arrival_ns + self._objective_ns
         if ticket.deadline_ns is not None and ticket.deadline_ns < due_ns:
             due_ns = ticket.deadline_ns
-        return due_ns, ticket.arrival_ns, ticket.id
+        return due_ns, ticket.arrival_ns, ticket.id, ticket
 
 
 class WaitingQueue:
@@ -106,7 +113,7 @@ class WaitingQueue:
         self._new_level: Callable[[], _Level] = (
             _ByArrival if order is QueueOrder.ARRIVAL else lambda: _ByDeadline(objective_ns)
         )
-        self._levels: dict[tuple[int, bool], _Level] = {}
+        self._levels: dict[int, _Level] = {}  # by twice the priority, one more for those that were delayed
         self._order: list[_Level] = []  # the levels' queues, most urgent first
         self._length = 0
 
@@ -121,13 +128,14 @@ class WaitingQueue:
     def first(self) -> Ticket | None:
         """The next in service order."""
         for level in self._order:
-            for ticket in level:
-                return ticket
+            first = level.first
+            if first is not None:
+                return first
         return None
 
     def level_requests(self, priority: int) -> int:
         """How many of one priority level wait, delayed ones included."""
-        return sum(len(self._levels.get((priority, delayed), ())) for delayed in (False, True))
+        return sum(len(self._levels.get(2 * priority + delayed, ())) for delayed in (False, True))
 
     def append(self, ticket: Ticket) -> None:
         """Put a ticket at the end of its level."""
@@ -165,7 +173,7 @@ class WaitingQueue:
         return taken
 
     def _level(self, ticket: Ticket) -> _Level:
-        key = ticket.priority, ticket.is_delayed
+        key = 2 * ticket.priority + ticket.is_delayed
         level = self._levels.get(key)
         if level is None:
             level = self._levels[key] = self._new_level()

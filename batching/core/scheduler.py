@@ -144,13 +144,9 @@ class Scheduler:
         commands: list[Command] = []
         wake_ns = self.wake_at_ns
         is_due = wake_ns is not None and wake_ns <= now_ns
-        if (
-            len(events) == 1 and not is_due and type(events[0]) is Arrived
-        ):  # by far the most frequent, so the shortest way
-            applier = self._applier
-            applier.on_arrived(events[0], commands)
-            if applier.news.arrived or applier.news.gone:
-                self._settle(commands)
+        kinds = None if is_due else {type(event) for event in events}
+        if kinds == _ONLY_ARRIVED or (kinds == _ONLY_ENDED and len(events) == 2):  # by far the most frequent
+            self._handle_alike(events, commands)
         else:
             self._handle_any(events, commands, is_due=is_due)
         self._set_wake_up()
@@ -222,12 +218,22 @@ class Scheduler:
 
     # Events: first what has ended, then all others by kind; the policy is asked after each kind.
 
+    def _handle_alike(self, events: Iterable[Event], commands: list[Command]) -> None:
+        """The short way for arrivals, or for the end of one batch: nothing to sort, and the policy is asked once."""
+        applier = self._applier
+        for event in events:
+            if type(event) is not Arrived and isinstance(event, _ENDINGS):
+                applier.end_batch(event.batch, commands)
+            applier.apply(event, commands)
+        if applier.news:
+            self._settle(commands)
+
     def _handle_any(self, events: Iterable[Event], commands: list[Command], *, is_due: bool) -> None:
         ordered = sorted(events, key=_order)
         if is_due:
             ordered.append(Timer())  # whatever brings the driver here, the time that it was to wait for has come
         for event in ordered:
-            if isinstance(event, BatchDone | InstanceFree):  # first of all: who has been answered is not late
+            if isinstance(event, _ENDINGS):  # first of all: who has been answered is not late
                 self._applier.end_batch(event.batch, commands)
         if is_due:
             self._expire(ordered, commands)
@@ -246,9 +252,10 @@ class Scheduler:
         last: type = Timer
         for event in ordered:
             now = type(event)
-            if now is not last and news and ORDER[now] // 10 != ORDER[last] // 10:
-                self._settle(commands)
-            last = now
+            if now is not last:
+                if news and ORDER[now] // 10 != ORDER[last] // 10:
+                    self._settle(commands)
+                last = now
             if isinstance(event, Reconfigured):
                 self._take_over(event.policy)
             else:
@@ -296,6 +303,10 @@ class Scheduler:
 
 def _queue_for(policy: Policy) -> WaitingQueue:
     return WaitingQueue(policy.queue_order, policy.objective_ns if isinstance(policy, Planning) else None)
+
+
+_ENDINGS = (BatchDone, InstanceFree)
+_ONLY_ARRIVED, _ONLY_ENDED = {Arrived}, {BatchDone, InstanceFree}
 
 
 def _order(event: Event) -> int:

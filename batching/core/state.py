@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from batching.core.actions import Where
-from batching.core.batches import Batch
+from batching.core.batches import Batch, StagedBatches
 from batching.core.errors import PolicyError
 from batching.core.limits import Limits
 from batching.core.queue import WaitingQueue
@@ -23,8 +23,7 @@ class State:
         self.can_abort = can_abort
         self.started: dict[int, Batch] = {}  # until the instance is free again
         self.has_parts = False  # a request was cut at some time
-        self.batches: Sequence[Batch] = ()  # those that have not started, in the order in which they were opened
-        self._staged: dict[int, Batch] = {}  # the same by id; none is empty
+        self.batches = StagedBatches()  # those that have not started; none is empty
         self._next_part = -1
 
     @property
@@ -57,10 +56,10 @@ class State:
 
     def staged(self, number: int) -> Batch:
         """A batch that has not started, by id; raises PolicyError if it is not there."""
-        try:
-            return self._staged[number]
-        except KeyError:
-            raise PolicyError(f"batch {number} is not staged") from None
+        batch = self.batches.find(number)
+        if batch is None:
+            raise PolicyError(f"batch {number} is not staged")
+        return batch
 
     def new_batch(self, instance: str | None = None) -> Batch:
         """A new batch that is not staged."""
@@ -73,8 +72,7 @@ class State:
         batch = self.new_batch(instance)
         if instance is not None:
             self.workers.acquire(instance)
-        self._staged[batch.id] = batch
-        self.batches = tuple(self._staged.values())
+        self.batches.add(batch)
         return batch
 
     def take(self, count: int, batch: Batch, rows_of_last: int | None) -> list[Ticket]:
@@ -113,7 +111,7 @@ class State:
 
     def start(self, batch: Batch, instance: str | None) -> None:
         """Give a batch, staged or new, its slot and note that it runs."""
-        was_staged = self._forget_staged(batch)
+        was_staged = self.batches.discard(batch)
         if not was_staged or batch.instance is None:
             batch.instance = self.workers.acquire(instance).name
         batch.started_ns = self.now_ns
@@ -138,7 +136,7 @@ class State:
         if ticket.place is WAITING:
             self.queue.remove(ticket)
         elif ticket.place is STAGED and ticket.holder is not None:
-            batch = self._staged[ticket.holder]
+            batch = self.staged(ticket.holder)
             batch.tickets.remove(ticket)
             batch.rows -= ticket.rows
             if not batch.tickets:
@@ -196,11 +194,5 @@ class State:
         batch.rows = rows
 
     def _unstage(self, batch: Batch) -> None:
-        if self._forget_staged(batch) and batch.instance is not None:
+        if self.batches.discard(batch) and batch.instance is not None:
             self.workers.unbind(batch.instance)
-
-    def _forget_staged(self, batch: Batch) -> bool:
-        if self._staged.pop(batch.id, None) is None:
-            return False
-        self.batches = tuple(self._staged.values())
-        return True

@@ -109,8 +109,7 @@ class Shoal:
     def _learn(self, view: View, news: News) -> None:
         now_ns = view.now_ns
         if news.arrived:  # by far the most frequent, and nothing else comes with it
-            for ticket in news.arrived:
-                self._returns.arrived(ticket.rows, now_ns, self._fleet.window_ns)
+            self._returns.arrived(sum([ticket.rows for ticket in news.arrived]), now_ns, self._fleet.window_ns)
             return
         if news.answered:
             rows = house_rows(view)
@@ -139,6 +138,8 @@ class Shoal:
 
     def _refuse_hopeless(self, scene: Scene) -> Sequence[Action]:
         view = scene.view
+        if not is_hopeless(scene.head, scene, view.now_ns):
+            return ()  # nearly always
         hopeless: list[Ticket] = []
         for ticket in view.queue:
             if not is_hopeless(ticket, scene, view.now_ns):
@@ -157,7 +158,7 @@ class Shoal:
 
     def _start(self, scene: Scene) -> Sequence[Action]:
         rows = most = best_size(scene)
-        if scene.end_ns(most) > scene.deadline_ns:
+        if scene.deadline_ns < _NEVER_NS and scene.end_ns(most) > scene.deadline_ns:
             rows = self._size_in_time(scene, most)
             dropped = sacrificed(scene, most) if self._sacrifices and not rows else ()
             if dropped:

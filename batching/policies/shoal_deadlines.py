@@ -12,8 +12,10 @@ Deadline = Callable[[Ticket], float]
 
 def is_hopeless(ticket: Ticket, scene: Scene, since_ns: int) -> bool:
     """Whether a request could not be answered in time even if it had started alone at `since_ns`."""
+    if ticket.deadline_ns is None:
+        return False
     least_ns = (1 - scene.times.error) * scene.times.of(ticket.rows)
-    return ticket.deadline_ns is not None and ticket.deadline_ns < since_ns + least_ns
+    return ticket.deadline_ns < since_ns + least_ns
 
 
 def size_of_two(scene: Scene, most: int, free_ns: float, deadline_of: Deadline) -> int:

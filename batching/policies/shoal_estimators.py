@@ -5,7 +5,7 @@ The constants are weights of exponential averages and limits of what one value c
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _ENOUGH = 8  # samples of the house and of returns before anybody waits for callers
 
@@ -40,10 +40,9 @@ class ServiceTimes:
 
     def of(self, rows: int) -> float:
         """Expected ns; never much less than for one row less, whatever noise says. 1 while nothing is known."""
-        table_ns = self._table_ns
-        while len(table_ns) <= rows:
-            table_ns.append(max(self._interpolated(len(table_ns)), 0.9 * table_ns[-1]))
-        return table_ns[rows]
+        if len(self._table_ns) <= rows:
+            self._extend(rows)
+        return self._table_ns[rows]
 
     def add(self, rows: int, took_ns: float) -> None:
         """A batch of so many rows has taken so long."""
@@ -59,18 +58,32 @@ class ServiceTimes:
             self._counts[rows] = 1
         self._table_ns = [0.0]
 
-    def _interpolated(self, rows: int) -> float:
+    def _extend(self, rows: int) -> None:
+        """Make the table as far as to so many rows: anew after each value, so a piece between two cells at a time."""
+        table_ns = self._table_ns
+        while len(table_ns) <= rows:
+            first = len(table_ns)
+            place = bisect_left(self._sizes, first)
+            last = rows
+            if place < len(self._sizes):  # below the next cell, which is a piece of its own
+                last = min(rows, max(self._sizes[place] - 1, first))
+            for time_ns in self._interpolated(place, range(first, last + 1)):
+                table_ns.append(max(time_ns, 0.9 * table_ns[-1]))
+
+    def _interpolated(self, place: int, wanted: range) -> Sequence[float]:
+        """Times of sizes between the cells before and at `place`, or of the latter."""
         sizes, means_ns = self._sizes, self._means_ns
         if not sizes:
-            return 1.0
-        place = bisect_left(sizes, rows)
+            return [1.0 for _ in wanted]
         if place == len(sizes):
-            return means_ns[sizes[-1]] * (0.5 + 0.5 * rows / sizes[-1])
-        right = sizes[place]
-        if place == 0 or right == rows:
-            return means_ns[right] * rows / right
-        left = sizes[place - 1]
-        return means_ns[left] + (means_ns[right] - means_ns[left]) * (rows - left) / (right - left)
+            left, left_ns = sizes[-1], means_ns[sizes[-1]]
+            return [left_ns * (0.5 + 0.5 * rows / left) for rows in wanted]
+        right, right_ns = sizes[place], means_ns[sizes[place]]
+        if place == 0 or wanted[0] == right:
+            return [right_ns * rows / right for rows in wanted]
+        left, left_ns = sizes[place - 1], means_ns[sizes[place - 1]]
+        rise_ns, width = right_ns - left_ns, right - left
+        return [left_ns + rise_ns * (rows - left) / width for rows in wanted]
 
     def _compare(self, rows: int, ratio: float) -> None:
         miss = ratio - 1
@@ -153,18 +166,17 @@ class Returns:
         answered_ns = self._answered_ns
         if answered_ns:
             self._forget(now_ns - window_ns)
-        while rows and answered_ns:
-            rows -= 1
-            self._match(now_ns - answered_ns.popleft())
-
-    def _match(self, delay_ns: int) -> None:
-        if self._matches:
-            deviation_ns = delay_ns - self._mean_ns
-            self.spread_ns += 0.05 * (abs(deviation_ns) - self.spread_ns)
-            self._mean_ns += 0.05 * deviation_ns
-        else:
-            self._mean_ns, self.spread_ns = delay_ns, delay_ns / 2
-        self._matches += 1
+        mean_ns, spread_ns = self._mean_ns, self.spread_ns
+        for _ in range(min(rows, len(answered_ns))):
+            delay_ns = now_ns - answered_ns.popleft()
+            if self._matches:
+                deviation_ns = delay_ns - mean_ns
+                spread_ns += 0.05 * (abs(deviation_ns) - spread_ns)
+                mean_ns += 0.05 * deviation_ns
+            else:
+                mean_ns, spread_ns = delay_ns, delay_ns / 2
+            self._matches += 1
+        self._mean_ns, self.spread_ns = mean_ns, spread_ns
 
     def expected(self, now_ns: int) -> int:
         """Rows that have been answered so lately that they may still come back."""

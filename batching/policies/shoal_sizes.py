@@ -49,6 +49,8 @@ def best_size(scene: Scene) -> int:
 
     Without a backlog small batches are worth a little instance time, because they answer sooner.
     """
+    if scene.rows == 1:
+        return 1
     largest = scene.view.max_batch_rows
     slack = 0.05 if scene.rows < largest else 0.005
     size = cheapest_size(scene.times, min(scene.rows, largest), slack)

@@ -58,8 +58,9 @@ def grown(scene: Scene, pressure: float) -> Wait | None:
     Larger batches are what ends the pressure; the other instances work meanwhile.
     """
     head, rows, slots = scene.head, scene.rows + 1, scene.slots
-    is_pressed = pressure > 0.1 and scene.view.idle_slots < slots
-    if not is_pressed or head.deadline_ns is None or rows > scene.view.max_batch_rows:
+    if pressure <= 0.1 or head.deadline_ns is None:
+        return None  # nearly always
+    if scene.view.idle_slots >= slots or rows > scene.view.max_batch_rows:
         return None
     has_time = (1 + 1 / slots) * scene.safe_ns(rows) <= head.deadline_ns - head.arrival_ns
     return _wait(scene, scene.deadline_ns, rows) if has_time else None

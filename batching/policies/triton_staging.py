@@ -54,7 +54,7 @@ class Staging:
     def look(self, view: View) -> None:
         """Catch up with what has become of the payloads."""
         self.is_outdated = False
-        self.payloads = payloads = view.batches
+        self.payloads = payloads = tuple(view.batches)
         self._most = self._per_instance * len(view.instances)
         if self._is_opening:
             self.open = payloads[-1]

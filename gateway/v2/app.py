@@ -4,12 +4,12 @@ The path, not the framework, is hot here: one dictionary or regular expression l
 The client's leaving is watched for only while a call takes long.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
+from batching.core.errors import QueueFullError
 from gateway import compression
 from gateway.asgi import (
     Headers,
@@ -19,7 +19,6 @@ from gateway.asgi import (
     Scope,
     Send,
     error_reply,
-    json_reply,
     receive_body,
     send_reply,
     unless_disconnected,
@@ -27,22 +26,26 @@ from gateway.asgi import (
 from gateway.control_access import GuardedControl
 from gateway.engine import Engine
 from gateway.errors import V2_ERRORS, TokenError, UnsupportedEncodingError, explain
-from gateway.v2 import metadata
 from gateway.v2.body import Body, assemble, is_slow
+from gateway.v2.forwarding import HeaderForwarding
+from gateway.v2.generate_verbs import GenerateVerbs
+from gateway.v2.paths import NOT_FOUND, WRONG_METHOD, ModelPath, category_of, parse_path, path_of
+from gateway.v2.questions import Questions
+from gateway.v2.raw import decode_raw
 from gateway.v2.repository import PREFIX, RepositoryVerbs
-from gateway.v2.request import Decoded, decode_json, decode_raw, with_request_id
+from gateway.v2.request import Decoded, decode_json, with_request_id
 from gateway.v2.response import is_slow_to_render, render
+from gateway.v2.settings_verbs import SettingsVerbs
+from gateway.v2.shared_memory import SharedMemory
+from gateway.v2.shared_memory_verbs import PREFIXES as SHARED_MEMORY_PREFIXES
+from gateway.v2.shared_memory_verbs import SharedMemoryVerbs
+from gateway.v2.surface_settings import SurfaceSettings
 from gateway.versions import parse_version
 from models.errors import InvalidRequestError, ModelUnavailableError
 from models.inference import InferResponse
 from models.spec import ModelSpec
 
-_MODEL_PATH = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(infer|ready|config|stats))?")
 _MAX_CACHED_PATH = 256  # characters
-_FixedAnswers = Mapping[str, Callable[[], Reply]]
-_ModelAnswers = Mapping[str | None, Callable[[str, int | None], Reply]]
-_NOT_FOUND = error_reply(404, "Not Found")
-_WRONG_METHOD = error_reply(405, "Method Not Allowed")
 _HEADERS: Mapping[type[Exception], tuple[tuple[bytes, bytes], ...]] = {
     UnsupportedEncodingError: ((b"accept-encoding", b"gzip, deflate"),),
     TokenError: ((b"www-authenticate", b"Bearer"),),
@@ -71,9 +74,10 @@ class V2Surface:
         engine: What answers.
         limits: Sizes.
         offload: Runs slow decoding and rendering in a thread.
-        server_name: What ``GET /v2`` calls the server.
-        server_version: Likewise.
+        server_version: What ``GET /v2`` tells.
         control: Loads and unloads models; None: they stay as they are.
+        memory: The shared memory of clients; None: one that they cannot register anything in.
+        settings: What else can be set; None: nothing is.
     """
 
     def __init__(
@@ -82,9 +86,10 @@ class V2Surface:
         limits: V2Limits,
         *,
         offload: Offload,
-        server_name: str = "shoal",
         server_version: str,
         control: GuardedControl | None = None,
+        memory: SharedMemory | None = None,
+        settings: SurfaceSettings | None = None,
     ) -> None:
         self._engine = engine
         self._limits = limits
@@ -92,51 +97,80 @@ class V2Surface:
         self._repository = RepositoryVerbs(
             engine, control, offload=offload, max_body_bytes=limits.max_body_bytes, inline_bytes=limits.inline_bytes
         )
-        server = json_reply(metadata.server_metadata(server_name, server_version))
-        self._fixed: _FixedAnswers = {
-            "/v2": lambda: server,
-            "/v2/health/live": lambda: _health(engine.is_live()),
-            "/v2/health/ready": lambda: _health(engine.is_ready()),
-            "/v2/models/stats": lambda: json_reply(metadata.statistics(engine.statistics())),
-        }
-        self._of_model: _ModelAnswers = {
-            None: self._metadata,
-            "ready": self._ready,
-            "config": self._config,
-            "stats": self._statistics,
-        }
+        self._memory = memory or SharedMemory(is_enabled=False)
+        self._shared_memory = SharedMemoryVerbs(self._memory, offload=offload)
+        settings = settings or SurfaceSettings()
+        self._questions = Questions(engine, settings.server_name, server_version)
+        self._settings = SettingsVerbs(engine, settings.trace, settings.logs)
+        self._generate = GenerateVerbs(
+            engine,
+            offload=offload,
+            max_body_bytes=limits.max_body_bytes,
+            inline_bytes=limits.inline_bytes,
+            inline_elements=limits.inline_elements,
+        )
+        self._restricted = settings.restricted or None
+        self._forwarding = settings.forwarding
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         reply: Reply | None
         try:
-            if scope["path"].startswith(PREFIX):
-                reply = await self._repository.answer(scope, receive)
+            path = path_of(scope)
+            if self._restricted is not None:
+                self._restricted.check(category_of(path), scope["headers"])
+            target = parse_path(path) if len(path) <= _MAX_CACHED_PATH else parse_path.__wrapped__(path)
+            if target is None or target.action != "infer" or target.is_labelled:
+                reply = await self._answer(path, target, scope, receive)
             else:
-                found = self._route(scope["path"], scope["method"])
-                reply = found if isinstance(found, Reply) else await self._infer(*found, scope, receive)
+                reply = await self._infer(target, scope, receive)
         except Exception as error:  # noqa: BLE001 - answered and logged, whatever it is
             reply = _refusal(error)
         if reply is not None:
             await send_reply(send, reply)
 
-    def _route(self, path: str, method: str) -> Reply | tuple[ModelSpec, int | None]:
-        """The answer, or which version shall infer."""
-        fixed = self._fixed.get(path)
-        if fixed is not None:
-            return fixed() if method == "GET" else _WRONG_METHOD
-        target = _parse_path(path) if len(path) <= _MAX_CACHED_PATH else _parse_path.__wrapped__(path)
-        if target is None:
-            return _NOT_FOUND
-        model, version_text, action = target
-        if method != ("POST" if action == "infer" else "GET"):
-            return _WRONG_METHOD
-        version = None if version_text is None else parse_version(self._engine, model, version_text)
-        if action == "infer":
-            return self._engine.model(model, version), version
-        return self._of_model[action](model, version)
+    async def _answer(self, path: str, target: ModelPath | None, scope: Scope, receive: Receive) -> Reply | None:
+        """The answer to everything but inference."""
+        if self._questions.has(path):
+            return self._questions.answer(path) if scope["method"] == "GET" else WRONG_METHOD
+        if target is not None:
+            return await self._answer_of_model(target, scope, receive)
+        if path.startswith(PREFIX):
+            return await self._repository.answer(path, scope, receive)
+        if path.startswith(SHARED_MEMORY_PREFIXES):
+            return await self._shared_memory.answer(scope, receive)
+        return await self._settings.answer(path, scope, receive)
 
-    async def _infer(self, spec: ModelSpec, version: int | None, scope: Scope, receive: Receive) -> Reply | None:
+    async def _answer_of_model(self, target: ModelPath, scope: Scope, receive: Receive) -> Reply | None:
+        if target.action == "trace/setting":
+            return await self._settings.trace(target.model, scope, receive)
+        if target.is_labelled and not self._has_label(target):
+            return NOT_FOUND
+        if target.action == "infer":
+            return await self._infer(target, scope, receive)
+        streams = target.action == "generate_stream"
+        generates = streams or target.action == "generate"
+        if scope["method"] != ("POST" if generates else "GET"):
+            return WRONG_METHOD
+        version = None if target.version is None else parse_version(self._engine, target.model, target.version)
+        if not generates:
+            return self._questions.answer_of_model(target.action, target.model, version)
+        spec = self._engine.model(target.model, version)
+        return await self._generate.answer(spec, version, scope, receive, streams=streams)
+
+    def _has_label(self, target: ModelPath) -> bool:
+        """Whether the model knows the word; to Triton such a path is none at all."""
+        try:
+            parse_version(self._engine, target.model, target.version or "")
+        except ModelUnavailableError:
+            return False
+        return True
+
+    async def _infer(self, target: ModelPath, scope: Scope, receive: Receive) -> Reply | None:
+        if scope["method"] != "POST":
+            return WRONG_METHOD
+        version = None if target.version is None else parse_version(self._engine, target.model, target.version)
+        spec = self._engine.model(target.model, version)
         headers: Headers = dict(scope["headers"])
         chunks = await receive_body(receive, headers, self._limits.max_body_bytes, self._offload)
         if chunks is None:
@@ -144,9 +178,11 @@ class V2Surface:
         decoded = self._decode(spec, version, assemble(chunks, headers.get(b"inference-header-content-length")))
         if not isinstance(decoded, Decoded):
             decoded = await self._offload(decoded)
+        if self._forwarding is not None:
+            decoded = _with_headers(decoded, self._forwarding, scope)
         try:
             response = await unless_disconnected(self._engine.infer(decoded.request), receive)
-        except InvalidRequestError as error:
+        except (InvalidRequestError, QueueFullError) as error:
             raise with_request_id(error, decoded.request.request_id) from None
         if response is None:
             return None
@@ -160,9 +196,9 @@ class V2Surface:
         """The request, or what reads it in a thread if that takes long."""
         if body.is_raw:
             return decode_raw(version, body, spec)
-        if is_slow(body, self._limits.inline_bytes):
-            return partial(decode_json, spec.name, version, body, self._limits.max_body_bytes)
-        return decode_json(spec.name, version, body, self._limits.max_body_bytes)
+        if is_slow(body, self._limits.inline_bytes, has_large_regions=self._memory.is_slow):
+            return partial(decode_json, spec, version, body, self._limits.max_body_bytes, self._memory)
+        return decode_json(spec, version, body, self._limits.max_body_bytes, self._memory)
 
     def _render(self, spec: ModelSpec, decoded: Decoded, response: InferResponse) -> Reply | Callable[[], Reply]:
         """The reply, or what renders it in a thread if that takes long."""
@@ -180,40 +216,14 @@ class V2Surface:
         body = pack() if len(reply.body) <= self._limits.inline_bytes else await self._offload(pack)
         return Reply(reply.status, body, (*reply.headers, (b"content-encoding", coding.encode())))
 
-    def _metadata(self, model: str, version: int | None) -> Reply:
-        spec = self._engine.model(model, version)
-        versions = self._engine.ready_versions(model) if version is None else (version,)
-        return json_reply(metadata.model_metadata(spec, versions))
 
-    def _ready(self, model: str, version: int | None) -> Reply:
-        if self._engine.is_model_ready(model, version):
-            return Reply(200)
-        return error_reply(400, "Model version not ready")
-
-    def _config(self, model: str, version: int | None) -> Reply:
-        return json_reply(self._engine.model(model, version).config)
-
-    def _statistics(self, model: str, version: int | None) -> Reply:
-        entries = [entry for entry in self._engine.statistics() if entry.model == model]
-        if not entries:
-            return error_reply(400, f"requested model '{model}' is not available")
-        if version is not None:
-            entries = [entry for entry in entries if entry.version == version]
-        if not entries:
-            return error_reply(400, f"requested model version is not available for model '{model}'")
-        return json_reply(metadata.statistics(entries))
-
-
-@lru_cache(1024)  # a server is asked for the same few paths again and again
-def _parse_path(path: str) -> tuple[str, str | None, str | None] | None:
-    """Model, version and action of a path below ``/v2/models``, or None."""
-    match = _MODEL_PATH.fullmatch(path)
-    return None if match is None else (match[1], match[2], match[3])
-
-
-def _health(is_well: bool) -> Reply:
-    # Triton answers 400, not 503, and clients look at nothing but the status.
-    return Reply(200 if is_well else 400)
+def _with_headers(decoded: Decoded, forwarding: HeaderForwarding, scope: Scope) -> Decoded:
+    """The request with the headers that its model shall see; they win over parameters of the same name."""
+    forwarded = forwarding.parameters(scope["headers"])
+    if not forwarded:
+        return decoded
+    request = decoded.request
+    return decoded._replace(request=request._replace(parameters={**request.parameters, **forwarded}))
 
 
 def _refusal(error: Exception) -> Reply:

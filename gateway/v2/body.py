@@ -1,5 +1,6 @@
 """A request body in one piece, and where its JSON part ends."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -7,6 +8,7 @@ from models.errors import MalformedRequestError
 
 _ALIGNMENT_BYTES = 16
 _PADDING = bytes(_ALIGNMENT_BYTES)
+_INTEGER = re.compile(rb"[ \t]*([+-]?[0-9]{1,20})")
 
 
 class Body(NamedTuple):
@@ -33,11 +35,11 @@ def assemble(chunks: Sequence[bytes], header_length: bytes | None) -> Body:
 
     Args:
         chunks: The body, unpacked.
-        header_length: Value of Inference-Header-Content-Length, or None when there is none: all is JSON, unless the
-            body is empty, which counts as a raw request.
+        header_length: Value of Inference-Header-Content-Length, or None when there is none: all is JSON. An empty
+            body, or a length of 0, make a raw request.
 
     Raises:
-        MalformedRequestError: The header is not a length within the body.
+        MalformedRequestError: The length is not within the body.
     """
     size_bytes = sum(map(len, chunks))
     json_bytes = size_bytes if header_length is None else _parse_header_length(header_length, size_bytes)
@@ -50,19 +52,27 @@ def assemble(chunks: Sequence[bytes], header_length: bytes | None) -> Body:
 
 
 def _parse_header_length(value: bytes, size_bytes: int) -> int:
-    if not value.isdigit() or len(value) > 18:
-        shown = value[:32].decode("ascii", "replace")
-        raise MalformedRequestError(f"unable to parse Inference-Header-Content-Length, got: {shown}, expected a length")
-    length = int(value)
-    if length > size_bytes:
-        raise MalformedRequestError(f"inference header size should be in range (0, {size_bytes}), got: {length}")
+    """The number that the text begins with, or 0, as Triton reads it."""
+    found = _INTEGER.match(value)
+    length = int(found[1]) if found else 0
+    if not 0 <= length <= size_bytes:
+        shown = value[:64].decode("latin-1")
+        raise MalformedRequestError(f"inference header size should be in range (0, {size_bytes}), got: {shown}")
     return length
 
 
-def is_slow(body: Body, inline_bytes: int) -> bool:
-    """Whether decoding takes more than a fraction of a millisecond: much JSON, or many BYTES elements."""
-    if len(body.data) <= inline_bytes:
+def is_slow(body: Body, inline_bytes: int, *, has_large_regions: bool = False) -> bool:
+    """Whether decoding takes more than a fraction of a millisecond: much JSON, many BYTES elements, large regions.
+
+    Args:
+        body: The request body.
+        inline_bytes: The most JSON that is parsed at once.
+        has_large_regions: Whether there is shared memory that it takes long to read.
+    """
+    if len(body.data) <= inline_bytes and not has_large_regions:
         return False
     # Tensors with a fixed element size are views and cost nothing. A backslash could hide the word in an escape.
     text = body.data[body.json_start : body.tensors_start]
-    return len(text) > inline_bytes or b"BYTES" in text or b"\\" in text
+    if len(text) > inline_bytes or b"\\" in text:
+        return True
+    return (b"BYTES" in text and len(body.data) > inline_bytes) or (has_large_regions and b"shared_memory" in text)

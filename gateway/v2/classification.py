@@ -3,7 +3,7 @@
 import numpy as np
 
 from gateway.v2.tensors import datatype_name, object_array
-from models.errors import InvalidRequestError
+from models.errors import MalformedRequestError
 from models.inference import Array
 from models.spec import ModelSpec
 
@@ -24,16 +24,13 @@ def classify(name: str, scores: Array, classes: int, spec: ModelSpec) -> Array:
         BYTES of shape (rows, n), or (n,) without batch dimension; n is the smaller of `classes` and the row's elements.
 
     Raises:
-        InvalidRequestError: The type cannot be classified, or there are too many elements.
+        MalformedRequestError: The type cannot be classified, or there are too many elements.
     """
     word = datatype_name(scores)
     if word in _UNSUPPORTED:
-        raise InvalidRequestError(f"class result not available for output due to unsupported type '{word}'")
+        raise MalformedRequestError(f"class result not available for output due to unsupported type '{word}'")
     if scores.size > MAX_ELEMENTS:
-        raise InvalidRequestError(
-            f"classification output tensor too large: '{name}' has {scores.size} elements, expected at most "
-            f"{MAX_ELEMENTS}"
-        )
+        raise MalformedRequestError("classification output tensor too large")
     rows = scores.shape[0] if spec.has_batch_dimension else 1
     row_elements = scores.size // rows if rows else 0
     count = min(classes, row_elements)

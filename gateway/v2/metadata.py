@@ -10,12 +10,17 @@ Json = Mapping[str, object]
 
 EXTENSIONS = (
     "classification",
-    "model_configuration",
+    "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
+    "logging",
 )
 """What is really served; perf_analyzer and others switch features by this list."""
 

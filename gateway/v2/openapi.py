@@ -85,7 +85,48 @@ def _model_paths() -> dict[str, Any]:
         paths[f"{prefix}/config"] = {"get": _operation("Model configuration", parameters)}
         paths[f"{prefix}/stats"] = {"get": _operation("Statistics", parameters)}
         paths[f"{prefix}/infer"] = {"post": _operation("Inference, JSON or binary tensors", parameters, _INFER_BODY)}
+        generate = _operation("Inference, flat JSON", parameters, _json_body({}))
+        paths[f"{prefix}/generate"] = {"post": generate}
+        paths[f"{prefix}/generate_stream"] = {"post": generate}
     return paths
+
+
+def _settings_paths() -> dict[str, Any]:
+    string = {"type": "string"}
+    levels = {"type": "array", "items": string}
+    trace = _json_body({"trace_level": levels, "trace_rate": string, "trace_count": string, "log_frequency": string})
+    switch = {"type": "boolean"}
+    logs = _json_body(
+        {
+            "log_info": switch,
+            "log_warning": switch,
+            "log_error": switch,
+            "log_verbose_level": {"type": "integer", "minimum": 0},
+            "log_format": {"type": "string", "enum": ["default", "ISO8601"]},
+        }
+    )
+    return {
+        path: {"get": _operation(f"{what} settings", parameters), "post": _operation("Change them", parameters, body)}
+        for path, what, parameters, body in (
+            ("/v2/trace/setting", "Trace", [], trace),
+            ("/v2/models/{model}/trace/setting", "Trace", [_MODEL], trace),
+            ("/v2/logging", "Log", [], logs),
+        )
+    }
+
+
+def _shared_memory_paths() -> dict[str, Any]:
+    region = {"name": "region", "in": "path", "required": True, "schema": {"type": "string"}}
+    number = {"type": "integer", "minimum": 0}
+    body = _json_body({"key": {"type": "string"}, "offset": number, "byte_size": number})
+    prefix = "/v2/systemsharedmemory"
+    return {
+        f"{prefix}/status": {"get": _operation("All regions of shared memory", [])},
+        f"{prefix}/unregister": {"post": _operation("Forget all regions", [])},
+        f"{prefix}/region/{{region}}/status": {"get": _operation("One region of shared memory", [region])},
+        f"{prefix}/region/{{region}}/register": {"post": _operation("Let requests use it", [region], body)},
+        f"{prefix}/region/{{region}}/unregister": {"post": _operation("Forget one region", [region])},
+    }
 
 
 V2_PATHS: dict[str, Any] = {
@@ -101,4 +142,6 @@ V2_PATHS: dict[str, Any] = {
     "/v2/repository/models/{model}/unload": {
         "post": _operation("Take a model out of service; needs the mode explicit", [_MODEL], _UNLOAD_BODY)
     },
+    **_settings_paths(),
+    **_shared_memory_paths(),
 }

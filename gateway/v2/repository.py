@@ -4,14 +4,16 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
+from urllib.parse import unquote
 
-from gateway.asgi import Offload, Receive, Reply, Scope, error_reply, json_reply, receive_body
+from gateway.asgi import JSON_TYPE, Offload, Receive, Reply, Scope, error_reply, json_reply, read_body
 from gateway.control import IndexEntry, ModelControl, VersionState
 from gateway.control_access import GuardedControl, permitted
 from gateway.engine import Engine
-from gateway.v2.members import JsonObject, optional, parse_json, wrong_kind
-from models.errors import InvalidRequestError, LoadParameterError, MalformedRequestError
-from models.model_names import NAME_RULE, is_model_name
+from gateway.v2.members import JsonObject, as_object, parse_json
+from gateway.v2.paths import NOT_FOUND, WRONG_METHOD
+from models.errors import JsonAccessError, LoadParameterError, MalformedRequestError, UnknownModelError
+from models.model_names import is_model_name
 
 T = TypeVar("T")
 
@@ -19,9 +21,20 @@ PREFIX = "/v2/repository/"
 """All paths of the extension begin so."""
 
 _PATH = re.compile(r"/v2/repository(?:/([^/]+))?/(?:(index)|models/([^/]+)/(load|unload))")
-_NOT_FOUND = error_reply(404, "Not Found")
-_WRONG_METHOD = error_reply(405, "Method Not Allowed")
+_DONE = Reply(200, headers=(JSON_TYPE,))
 _ONE_REPOSITORY = error_reply(501, "'repository_name' specification is not supported")
+
+
+def _parse(body: bytes) -> JsonObject:
+    return parse_json(body) if body else {}
+
+
+def _parse_leniently(body: bytes) -> JsonObject:
+    """Likewise; what cannot be read counts as nothing, as in Triton's unload."""
+    try:
+        return _parse(body)
+    except MalformedRequestError:
+        return {}
 
 
 class RepositoryVerbs:
@@ -50,20 +63,20 @@ class RepositoryVerbs:
         self._max_body_bytes = max_body_bytes
         self._inline_bytes = inline_bytes
 
-    async def answer(self, scope: Scope, receive: Receive) -> Reply | None:
+    async def answer(self, path: str, scope: Scope, receive: Receive) -> Reply | None:
         """One request's answer, None when the client left before it was complete. Raises what V2_ERRORS lists."""
-        target = _PATH.fullmatch(scope["path"])
+        target = _PATH.fullmatch(path)
         if target is None:
-            return _NOT_FOUND
+            return NOT_FOUND
         repository, index, model, verb = target.groups()
         if index is not None:
-            return await self._index(scope, receive) if scope["method"] == "POST" else _WRONG_METHOD
-        control = permitted(self._control, scope["headers"])  # who may not do it learns nothing more
+            return await self._index(scope, receive) if scope["method"] == "POST" else WRONG_METHOD
         if scope["method"] != "POST":
-            return _WRONG_METHOD
+            return WRONG_METHOD
         if repository is not None:
             return _ONE_REPOSITORY
-        _check_name(model)
+        control = permitted(self._control, scope["headers"])  # who may not do it learns nothing more
+        model = unquote(model)
         return await (self._load if verb == "load" else self._unload)(control, model, scope, receive)
 
     async def _index(self, scope: Scope, receive: Receive) -> Reply | None:
@@ -81,66 +94,68 @@ class RepositoryVerbs:
         ]
 
     async def _load(self, control: ModelControl, model: str, scope: Scope, receive: Receive) -> Reply | None:
-        override = await self._read(scope, receive, _override)
-        if override is None:
+        parameters = await self._read(scope, receive, _load_parameters)
+        if parameters is None:
             return None
+        override = parameters.get("config")
+        if override == "" or not is_model_name(model):
+            raise UnknownModelError(model)
         # However long it takes, and also if the client leaves: a load that has begun is brought to its end.
-        await control.load(model, override or None)
-        return Reply(200)
+        await control.load(model, override)
+        return _DONE
 
     async def _unload(self, control: ModelControl, model: str, scope: Scope, receive: Receive) -> Reply | None:
-        dependents = await self._read(scope, receive, _wants_dependents)
+        dependents = await self._read(scope, receive, _wants_dependents, parse=_parse_leniently)
         if dependents is None:
             return None
-        await control.unload(model, dependents=dependents)
-        return Reply(200)
+        if is_model_name(model):
+            await control.unload(model, dependents=dependents)
+        return _DONE
 
-    async def _read(self, scope: Scope, receive: Receive, parse: Callable[[JsonObject], T]) -> T | None:
-        chunks = await receive_body(receive, dict(scope["headers"]), self._max_body_bytes, self._offload)
+    async def _read(
+        self,
+        scope: Scope,
+        receive: Receive,
+        use: Callable[[JsonObject], T],
+        *,
+        parse: Callable[[bytes], JsonObject] = _parse,
+    ) -> T | None:
+        chunks = await read_body(receive, dict(scope["headers"]), self._max_body_bytes)
         if chunks is None:
             return None
         body = b"".join(chunks)
-        read = partial(_parse, body, parse)
-        return read() if len(body) <= self._inline_bytes else await self._offload(read)
-
-
-def _parse(body: bytes, parse: Callable[[JsonObject], T]) -> T:
-    return parse(parse_json(body) if body.strip() else {})
-
-
-def _check_name(model: str) -> None:
-    if not is_model_name(model):
-        raise InvalidRequestError(f"found the model name {model[:256]!r}, expected {NAME_RULE}")
+        if len(body) <= self._inline_bytes:
+            return use(parse(body))
+        return use(await self._offload(partial(parse, body)))
 
 
 def _wants_ready(body: JsonObject) -> bool:
     ready = body.get("ready", False)
     if not isinstance(ready, bool):
-        raise MalformedRequestError("Invalid value for 'ready': expected a boolean", pointer="/ready")
+        raise JsonAccessError("attempt to access JSON non-boolean as boolean")
     return ready
 
 
-def _override(body: JsonObject) -> str:
-    """The configuration to load with, or an empty text."""
-    parameters = optional(body, "parameters", dict, {}, "")
+def _load_parameters(body: JsonObject) -> dict[str, str]:
+    """The parameters of a load: nothing, or the configuration to load with as ``config``."""
+    parameters = body.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise JsonAccessError("attempt to get members for non-object")
     for name, value in parameters.items():
         if name.startswith("file:"):
             raise LoadParameterError(
                 f"found the load parameter '{name[:64]}', expected no files in a request: whoever could send them "
                 "could run code here; put them into the repository and load the model from there"
             )
-        if name != "config":
-            raise LoadParameterError(f"unrecognized load parameter '{name[:64]}', expected 'config'")
         if not isinstance(value, str):
-            raise wrong_kind(name, value, "string", "/parameters/config")
-        if not value.strip():
-            raise LoadParameterError("found an empty 'config', expected a model configuration in JSON")
-    return str(parameters.get("config", ""))
+            raise JsonAccessError("attempt to access JSON non-string as string")
+        if name != "config":
+            raise JsonAccessError("unexpected error on creating Triton parameter")
+    return {name: value.strip() for name, value in parameters.items()}
 
 
 def _wants_dependents(body: JsonObject) -> bool:
-    parameters: JsonObject = optional(body, "parameters", dict, {}, "")
-    return optional(parameters, "unload_dependents", bool, default=False, pointer="/parameters")
+    return as_object(body.get("parameters")).get("unload_dependents") is True
 
 
 def _entry(entry: IndexEntry) -> JsonObject:

@@ -16,7 +16,7 @@ from batching.alarm import create_alarm
 from batching.clock import MILLISECOND_NS, SECOND_NS, MonotonicClock
 from batching.core.limits import Limits
 from batching.core.scheduler import Scheduler
-from batching.ports import BatchResult, BatchTimes, InstanceStatistics
+from batching.ports import BatchResult, BatchTimes, Done, InstanceStatistics
 from batching.profiles import create_policy
 from batching.runner import Runner
 from batching.simulation import Affine, ClosedLoop, House, Poisson, Requests, Service, simulate
@@ -41,13 +41,15 @@ class Sleeper:
     device = "cpu"
     max_in_flight = 1
 
-    async def execute(self, batch: Sequence[object]) -> BatchResult[object]:
-        """Sleep until the batch is due: a sleep that begins late is shorter."""
-        started_ns = CLOCK.now_ns()
-        await asyncio.sleep((BASE_MS + ROW_MS * len(batch)) / 1_000)
+    def submit(self, batch: Sequence[object], done: Done[object]) -> None:
+        """End when the batch is due."""
+        duration_s = (BASE_MS + ROW_MS * len(batch)) / 1_000
+        asyncio.get_running_loop().call_later(duration_s, self._end, batch, done, CLOCK.now_ns())
+
+    def _end(self, batch: Sequence[object], done: Done[object], started_ns: int) -> None:
         ended_ns = CLOCK.now_ns()
         times = BatchTimes(started_ns=started_ns, gathered_ns=started_ns, computed_ns=ended_ns, ended_ns=ended_ns)
-        return BatchResult(results=batch, times=times, executed_rows=len(batch))
+        done(BatchResult(results=batch, times=times, executed_rows=len(batch)))
 
     def statistics(self) -> InstanceStatistics:
         """Nobody asks."""

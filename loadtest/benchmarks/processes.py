@@ -55,5 +55,6 @@ def _port(process: "subprocess.Popen[str]") -> int:
 def shoal(*flags: str) -> Sequence[str]:
     """Arguments for a Shoal on any free port, with defaults otherwise."""
     return (
-        "gateway", "serve", "--http-port=0", "--metrics-port=0", "--log-format=json", "--drain-lead-secs=0", *flags
+        "gateway", "serve", "--http-port=0", "--grpc-port=0", "--metrics-port=0", "--log-format=json",
+        "--drain-lead-secs=0", *flags,
     )  # fmt: skip

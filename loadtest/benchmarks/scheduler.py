@@ -12,7 +12,7 @@ from batching.core.commands import Start
 from batching.core.events import Arrived, BatchDone, InstanceFree, InstanceJoined
 from batching.core.limits import Limits
 from batching.core.scheduler import Scheduler
-from batching.ports import BatchResult, BatchTimes, InstanceStatistics
+from batching.ports import BatchResult, BatchTimes, Done, InstanceStatistics
 from batching.profiles import create_policy
 from batching.runner import Runner
 
@@ -66,10 +66,11 @@ class NoInstance:
     device = "cpu"
     max_in_flight = 1
 
-    async def execute(self, batch: Sequence[object]) -> BatchResult[object]:
+    def submit(self, batch: Sequence[object], done: Done[object]) -> None:
         """Nothing to do."""
         times = BatchTimes(started_ns=0, gathered_ns=0, computed_ns=0, ended_ns=0)
-        return BatchResult(results=batch, times=times, executed_rows=len(batch))
+        result = BatchResult(results=batch, times=times, executed_rows=len(batch))
+        asyncio.get_running_loop().call_soon(done, result)
 
     def statistics(self) -> InstanceStatistics:
         """Nobody asks."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 from batching.callers import Splitting
@@ -11,7 +12,7 @@ from batching.core.commands import Command
 from batching.core.errors import BatchingError
 from batching.core.events import Event
 from batching.core.scheduler import Scheduler
-from batching.ports import BatchResult, BatchTimes, InstanceStatistics
+from batching.ports import BatchResult, BatchTimes, Done, InstanceStatistics
 from batching.runner import Runner
 from batching.simulation import Arrival
 from batching.virtual_time import VirtualTimeLoop
@@ -42,8 +43,20 @@ class SleepingInstance:
     def __init__(self, clock: Clock, service_ns: Callable[[int], int], name: str = "instance_0") -> None:
         self.name = name
         self.batches: list[list[object]] = []
+        self._running: set[asyncio.Task[BatchResult[object]]] = set()
         self._clock = clock
         self._service_ns = service_ns
+
+    def submit(self, batch: Sequence[object], done: Done[object]) -> None:
+        running = asyncio.get_running_loop().create_task(self.execute(batch))
+        self._running.add(running)
+        running.add_done_callback(partial(self._end, done))
+
+    def _end(self, done: Done[object], ended: "asyncio.Task[BatchResult[object]]") -> None:
+        self._running.discard(ended)
+        if not ended.cancelled():
+            error = ended.exception()
+            done(ended.result() if error is None else error)
 
     async def execute(self, batch: Sequence[object]) -> BatchResult[object]:
         self.batches.append(list(batch))

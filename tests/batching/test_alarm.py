@@ -38,7 +38,7 @@ def run(loop_factory, scenario):
 
 
 @timerfd
-@pytest.mark.parametrize("delay_us", [0, 1, 100, 900, 5_000])
+@pytest.mark.parametrize("delay_us", [0, 1, 100, 900, 5_000, 130_000])
 def test_a_timerfd_wake_is_never_early(loop_factory, delay_us):
     async def scenario():
         rung = asyncio.Event()
@@ -65,6 +65,22 @@ def test_arming_again_replaces_the_time(loop_factory, make_alarm):
         return rings
 
     assert len(run(loop_factory, scenario)) == 1
+
+
+def test_a_near_time_is_not_disturbed_by_a_far_one_of_before(loop_factory, make_alarm):
+    async def scenario():
+        rings = []
+        rung = asyncio.Event()
+        alarm = make_alarm(asyncio.get_running_loop(), lambda: (rings.append(clock.now_ns()), rung.set()))
+        far_ns = clock.now_ns() + 110 * MILLISECOND_NS
+        for at_ns in (1 << 63, far_ns, far_ns - 100 * MILLISECOND_NS):
+            alarm.arm(at_ns)
+        await rung.wait()
+        await asyncio.sleep(0.06)  # by then the far time would have been looked at
+        alarm.close()
+        return [ring_ns < far_ns for ring_ns in rings]
+
+    assert run(loop_factory, scenario) == [True]
 
 
 def test_a_time_in_the_past_rings_at_once(loop_factory, make_alarm):

@@ -121,6 +121,36 @@ def test_a_failing_batch_fails_its_members_and_nobody_else():
     assert [str(error) for error in bad] == ["broken", "broken"]
 
 
+class Noting(SleepingInstance):
+    """Knows how many batches it was given."""
+
+    submitted = 0
+
+    def submit(self, batch, done):
+        self.submitted += 1
+        super().submit(batch, done)
+
+
+def test_the_next_batch_starts_before_the_callers_of_the_last_one_go_on():
+    async def scenario(loop):
+        instance = Noting(loop.clock, lambda _rows: SERVICE_NS)
+        scheduler = Scheduler(Greedy(), Limits(max_batch_rows=4))
+        runner = Runner(scheduler, [instance], loop.clock, loop.create_alarm)
+        begun = []
+
+        async def call(name):
+            await ask(runner, arrival(name))
+            begun.append(instance.submitted)
+
+        async with serving(runner) as callers:
+            callers.create_task(call("running"))
+            await asyncio.sleep(0.001)
+            callers.create_task(call("waiting"))
+        return begun
+
+    assert in_virtual_time(scenario) == [2, 2]
+
+
 class Refusing(SleepingInstance):
     """Answers each payload of some batches with an error of its own."""
 
@@ -333,7 +363,7 @@ def test_a_policy_that_breaks_a_law_ends_the_runner_and_answers_everyone():
 
     error, answer = in_virtual_time(scenario)
 
-    assert isinstance(error.exceptions[0], PolicyError)
+    assert isinstance(error, PolicyError)
     assert isinstance(answer, ShuttingDownError)
 
 

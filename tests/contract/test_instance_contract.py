@@ -120,6 +120,21 @@ async def test_closing_answers_everything_and_refuses_what_comes_later(start: St
     assert all(isinstance(answer, BatchResult | InstanceClosedError) for answer in answers)
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_the_outcome_is_told_once_and_not_before_submit_has_returned(start: Start, is_closed: bool):
+    outcomes: list[object] = []
+    told = asyncio.Event()
+    async with start(model()) as (instance, aclose):
+        if is_closed:
+            await aclose()
+        instance.submit([payload(1)], lambda outcome: (outcomes.append(outcome), told.set()))
+        told_at_once = list(outcomes)
+        await told.wait()
+
+    assert told_at_once == []
+    assert [isinstance(outcome, InstanceClosedError) for outcome in outcomes] == [is_closed]
+
+
 async def test_no_thread_is_left_after_closing_twice(start: Start):
     async with start(model()) as (instance, aclose):
         assert instance.name in thread_names()

@@ -13,7 +13,8 @@ from tests.docs.pages import ROOT
 
 PATIENCE_S = 30
 _PROGRAMS = Path(sys.executable).parent
-_LISTENING = re.compile(r"listening url=http://[\d.]+:(\d+) metrics_port=(\d+)")
+_ANY_PORTS = {f"SHOAL_{name}_PORT": "0" for name in ("HTTP", "GRPC", "METRICS")}
+_LISTENING = re.compile(r"listening url=http://[\d.]+:(\d+) grpc_port=(\d+) metrics_port=(\d+)")
 
 
 def clean_environment() -> dict[str, str]:
@@ -79,7 +80,7 @@ class Terminal:
         said = self._wait_for(until)
         found = _LISTENING.search(said)
         assert found is not None, said
-        self._ports = {"8000": found[1], "8002": found[2]}
+        self._ports = {"8000": found[1], "8001": found[2], "8002": found[3]}
         return re.sub(r":\d{4,5}\b", ":8000", said)
 
     def stop(self) -> None:
@@ -100,13 +101,13 @@ class Terminal:
         assert code == 0, "".join(self._lines)
 
     def _here(self, script: str) -> str:
-        return re.sub(r"(?<=127\.0\.0\.1:)(8000|8002)\b", lambda port: self._ports.get(port[0], port[0]), script)
+        return re.sub(r"(?<=127\.0\.0\.1:)(800[012])\b", lambda port: self._ports.get(port[0], port[0]), script)
 
     def _environment(self) -> dict[str, str]:
         kept = clean_environment()
         url = f"http://127.0.0.1:{self._ports.get('8000', '8000')}"
         path = f"{_PROGRAMS}{os.pathsep}{kept['PATH']}"
-        return {**kept, "PATH": path, "SHOAL_HTTP_PORT": "0", "SHOAL_METRICS_PORT": "0", "SHOAL_URL": url}
+        return {**kept, "PATH": path, **_ANY_PORTS, "SHOAL_URL": url}
 
     def _read(self) -> None:
         assert self._server is not None

@@ -26,7 +26,7 @@ ELSEWHERE = {
         "likewise"
     ),
     "docker build -t shoal .": "needs a container engine; tests/docs/test_deploy.py reads the Dockerfile",
-    "docker run --rm -p 127.0.0.1:8000:8000 -p 127.0.0.1:8002:8002 shoal": "likewise",
+    "docker run --rm -p 127.0.0.1:8000:8000 -p 127.0.0.1:8001:8001 -p 127.0.0.1:8002:8002 shoal": "likewise",
     'docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/my-models:/models:ro" shoal serve --http-address=0.0.0.0 '
     "--model-repository=/models": "likewise",
 }

@@ -1,25 +1,36 @@
 """The differences that docs/compatibility.md lists are there."""
 
+import gzip
 import json
 from collections.abc import Mapping
+from mmap import PAGESIZE
+from pathlib import Path
 
 import httpx
 import pytest
+from backports import zstd
 
 from gateway.control_access import ControlAccess, GuardedControl
 from gateway.refused_flags import UNOFFERED
 from gateway.torchserve_paths import MOVED
+from gateway.v2.shared_memory import SharedMemory
 from tests.docs.pages import ROOT, table_of
 from tests.gateway.fake_control import FakeControl
 from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.v2.segments import content_of, cut_off, needs_shared_memory, segment
 from tests.gateway.v2.serving import client_of
 
 DIFFERENCES = {case: shoal for case, _, shoal in table_of(ROOT / "docs/compatibility.md", "What differs, on purpose")}
 BODY_LIMIT_BYTES = 4096
 
 
-def call(body: str, headers: Mapping[str, str] | None = None, model: str = "ident_uint8") -> httpx.Request:
+def call(body: str | bytes, headers: Mapping[str, str] | None = None, model: str = "ident_uint8") -> httpx.Request:
     return httpx.Request("POST", f"http://shoal/v2/models/{model}/infer", content=body, headers=headers)
+
+
+def call_packed(body: bytes, coding: str) -> httpx.Request:
+    headers = {"content-encoding": coding}
+    return httpx.Request("POST", "http://shoal/v2/models/ident_uint8/infer", content=body, headers=headers)
 
 
 def infer_body(*data: int, **more: object) -> str:
@@ -31,35 +42,125 @@ def manage(path: str, body: object, **headers: str) -> httpx.Request:
     return httpx.Request("POST", f"http://shoal/v2/repository/{path}", json=body, headers=sent)
 
 
+NO_ROWS = '{"inputs":[{"name":"IN","datatype":"UINT8","shape":[0,1],"parameters":{"binary_data_size":1}}]}'
+CLASSES = [{"name": "OUT", "parameters": {"classification": 1}}]
 EXAMPLES = {
-    "JSON that cannot be read, a missing member, a member of the wrong type": [
-        call("{"),
-        call("{}"),
-        call('{"inputs": 1}'),
-    ],
     "a body above --http-max-input-size": [call(" " * (BODY_LIMIT_BYTES + 1))],
-    "an integer that the tensor's type cannot hold": [call(infer_body(300)), call(infer_body(-1))],
     "the same output asked for twice": [call(infer_body(1, outputs=[{"name": "OUT"}, {"name": "OUT"}]))],
     "JSON nested too deeply": [call("[" * 2000 + "]" * 2000)],
-    "Inference-Header-Content-Length: 95x": [call(infer_body(1), {"Inference-Header-Content-Length": "95x"})],
-    "an input or output in shared memory": [
-        call(infer_body(1, outputs=[{"name": "OUT", "parameters": {"shared_memory_region": "r"}}]))
+    "the same member twice in a JSON object": [call('{"inputs": [], ' + infer_body(1)[1:])],
+    "an id or a parameter that is not UTF-8": [call(infer_body(1, id="?").encode().replace(b"?", b"\xff"))],
+    "a shape of 2^63 elements or bytes": [call(infer_body(1).replace("[1, 1]", f"[1, {2**63}]"))],
+    "a shape of no rows with the data of one": [
+        call(f"{NO_ROWS}x", {"Inference-Header-Content-Length": str(len(NO_ROWS))}),
     ],
-    "an index with a ready that is no boolean": [manage("index", {"ready": 1})],
-    "an unload with an unload_dependents that is no boolean": [
-        manage("models/simple/unload", {"parameters": {"unload_dependents": 1}})
+    "classes of an output without elements": [call(infer_body(outputs=CLASSES))],
+    "classes of an output of type BYTES": [
+        call(infer_body(1, outputs=CLASSES).replace("UINT8", "BYTES").replace("[1]}", '["a"]}'), model="ident_bytes")
     ],
-    "a load with an unknown parameter": [manage("models/simple/load", {"parameters": {"x": "y"}})],
+    "shared memory that a client registers": [
+        httpx.Request("POST", "http://shoal/v2/systemsharedmemory/region/r/register", json={"key": "k", "byte_size": 1})
+    ],
     "a load with file: parameters": [manage("models/simple/load", {"parameters": {"config": "{}", "file:1/x": "AA"}})],
     "a load from a page of another site": [manage("models/simple/load", {}, origin="http://elsewhere")],
+    "a body in zstd": [call_packed(zstd.compress(infer_body(1).encode()), "zstd")],
+    "a compressed body that is damaged or incomplete": [
+        call_packed(gzip.compress(infer_body(1).encode())[:-8] + bytes(8), "gzip"),
+        call_packed(gzip.compress(infer_body(1).encode())[:-1], "deflate"),
+        call_packed(b"{}", "gzip"),
+    ],
+    "a percent-encoded name of a model": [httpx.Request("GET", "http://shoal/v2/models/s%69mple")],
+    "a version named by a label that the model has": [
+        httpx.Request("GET", "http://shoal/v2/models/simple/versions/stable")
+    ],
+    "an input that is there twice in a body of generate": [
+        httpx.Request("POST", "http://shoal/v2/models/ident_uint8/generate", content='{"IN": 1, "IN": 2}')
+    ],
     "/ready of an unknown model": [httpx.Request("GET", "http://shoal/v2/models/nothing/ready")],
 }
-ORDER = "order of the outputs in the answer"
-ENDING = "readiness while ending"
+
+MILLION = json.dumps(
+    {
+        "inputs": [
+            {"name": "IN", "datatype": "UINT8", "shape": [1, 1_000_001], "parameters": {"binary_data_size": 1_000_001}}
+        ],
+        "outputs": CLASSES,
+    }
+)
+LARGE_EXAMPLES = {
+    "classes of more than 1,000,000 elements": [
+        call(MILLION.encode() + bytes(1_000_001), {"Inference-Header-Content-Length": str(len(MILLION))})
+    ],
+    "more than 2,000,000 values in JSON beside the numbers and strings of data, or NaN among them": [
+        call('{"x":[' + "0," * 2_000_000 + "0]," + infer_body(1)[1:]),
+        call(infer_body(1).replace("[1]}", "[NaN" + ",0" * 2_000_000 + "]}")),
+    ],
+}
+
+
+async def register(client: httpx.AsyncClient, name: str, key: str, offset: int = 0, **headers: str) -> httpx.Response:
+    body = {"key": key, "byte_size": PAGESIZE, "offset": offset}
+    return await client.post(f"/v2/systemsharedmemory/region/{name}/register", json=body, headers=headers)
+
+
+async def to_region(client: httpx.AsyncClient, offset: int = 0) -> httpx.Response:
+    place = {
+        "shared_memory_region": "r",
+        "shared_memory_byte_size": 2**64 - 1 if offset else 4,
+        "shared_memory_offset": offset,
+    }
+    content = infer_body(1, 2, 3, 4, outputs=[{"name": "OUT", "parameters": place}])
+    return await client.post("/v2/models/ident_uint8/infer", content=content)
+
+
+async def a_second_region(client: httpx.AsyncClient, path: Path) -> httpx.Response:
+    await register(client, "r", path.name)
+    return await register(client, "s", path.name)
+
+
+async def a_region_at_an_offset(client: httpx.AsyncClient, path: Path) -> httpx.Response:
+    await register(client, "r", path.name, offset=PAGESIZE)
+    answer = await to_region(client)
+    assert content_of(path)[PAGESIZE : PAGESIZE + 4] == bytes((1, 2, 3, 4))
+    return answer
+
+
+async def memory_of_workers(client: httpx.AsyncClient, _path: Path) -> httpx.Response:
+    return await register(client, "r", "triton_python_backend_shm_region_1")
+
+
+async def an_endless_place(client: httpx.AsyncClient, path: Path) -> httpx.Response:
+    await register(client, "r", path.name)
+    return await to_region(client, offset=1)
+
+
+async def shorter_memory(client: httpx.AsyncClient, path: Path) -> httpx.Response:
+    await register(client, "r", path.name)
+    cut_off(path, 0)
+    return await to_region(client)
+
+
+async def too_many_regions(client: httpx.AsyncClient, path: Path) -> httpx.Response:
+    return [await register(client, str(number), path.name) for number in range(1025)][-1]
+
+
+async def a_page(client: httpx.AsyncClient, path: Path) -> httpx.Response:
+    return await register(client, "r", path.name, origin="http://shoal")
+
+
+SHARED_MEMORY_EXAMPLES = {
+    "a second region of the same shared memory": a_second_region,
+    "a region that begins at an offset": a_region_at_an_offset,
+    "shared memory of Triton's own workers": memory_of_workers,
+    "a place in a region whose end is beyond 64 bits": an_endless_place,
+    "shared memory that its client has made shorter": shorter_memory,
+    "more than 1024 regions": too_many_regions,
+    "a registration by a page in a browser": a_page,
+}
 
 
 def test_every_difference_has_an_example_here() -> None:
-    assert DIFFERENCES.keys() == {*EXAMPLES, ORDER, ENDING}
+    assert DIFFERENCES.keys() == {*EXAMPLES, *SHARED_MEMORY_EXAMPLES, *LARGE_EXAMPLES}
 
 
 @pytest.mark.parametrize("case", EXAMPLES)
@@ -72,24 +173,22 @@ async def test_a_difference_is_answered_with_the_status_on_the_page(case: str) -
     assert statuses == {int(DIFFERENCES[case][:3])}
 
 
-async def test_outputs_come_in_the_order_of_the_request() -> None:
-    inputs = [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [1, 16], "data": [0] * 16} for i in (0, 1)]
-    body = json.dumps({"inputs": inputs, "outputs": [{"name": "OUTPUT1"}, {"name": "OUTPUT0"}]})
+@needs_shared_memory
+@pytest.mark.parametrize("case", SHARED_MEMORY_EXAMPLES)
+async def test_a_difference_in_shared_memory_is_answered_with_the_status_on_the_page(case: str) -> None:
+    with segment(bytes(2 * PAGESIZE)) as path:
+        async with client_of(FakeEngine(), memory=SharedMemory(is_enabled=True)) as client:
+            answer = await SHARED_MEMORY_EXAMPLES[case](client, path)
 
+    assert answer.status_code == int(DIFFERENCES[case][:3])
+
+
+@pytest.mark.parametrize("case", LARGE_EXAMPLES)
+async def test_a_difference_of_large_bodies_is_answered_with_the_status_on_the_page(case: str) -> None:
     async with client_of(FakeEngine()) as client:
-        answer = await client.send(call(body, model="simple"))
+        statuses = {(await client.send(request)).status_code for request in LARGE_EXAMPLES[case]}
 
-    assert [output["name"] for output in answer.json()["outputs"]] == ["OUTPUT1", "OUTPUT0"]
-
-
-async def test_readiness_while_ending_is_told_by_the_status_alone() -> None:
-    engine = FakeEngine()
-    engine.ready = False  # what an engine says from the first signal on
-
-    async with client_of(engine) as client:
-        answer = await client.get("/v2/health/ready")
-
-    assert (answer.status_code, answer.content) == (int(DIFFERENCES[ENDING][:3]), b"")
+    assert statuses == {int(DIFFERENCES[case][:3])}
 
 
 def test_every_flag_that_is_not_offered_is_listed_with_its_sentence() -> None:

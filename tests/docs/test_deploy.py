@@ -68,7 +68,7 @@ def test_the_image_serves_to_the_outside_as_a_user_without_rights() -> None:
 def test_the_image_exposes_the_ports_that_are_the_defaults() -> None:
     settings = Settings()
 
-    assert f"EXPOSE {settings.http_port} {settings.metrics_port}\n" in STAGES[-1]
+    assert f"EXPOSE {settings.http_port} {settings.grpc_port} {settings.metrics_port}\n" in STAGES[-1]
 
 
 def test_the_image_installs_nothing_but_the_base() -> None:
@@ -143,5 +143,5 @@ def test_kubernetes_names_the_ports_that_the_server_opens() -> None:
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     routed = {port["targetPort"] for port in kubernetes("Service")["ports"]}
 
-    assert ports == {"http": settings.http_port, "metrics": settings.metrics_port}
+    assert ports == {"http": settings.http_port, "grpc": settings.grpc_port, "metrics": settings.metrics_port}
     assert routed == set(ports)

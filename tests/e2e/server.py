@@ -37,6 +37,7 @@ class Server:
 
     Attributes:
         url: Base URL of the HTTP port.
+        grpc_port: The port of gRPC; 0 if there is none.
         client: An HTTP client of it, which does not raise for any status.
     """
 
@@ -49,7 +50,7 @@ class Server:
         self.url = ""
 
     def __enter__(self) -> Self:
-        ports = ("--http-port=0", "--metrics-port=0", "--log-format=json", "--drain-lead-secs=0")
+        ports = ("--http-port=0", "--grpc-port=0", "--metrics-port=0", "--log-format=json", "--drain-lead-secs=0")
         self._process = subprocess.Popen(
             [*COMMAND, "serve", *ports, *self._flags], stderr=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -63,6 +64,7 @@ class Server:
             self.__exit__()
             raise
         self.url = listening["url"]
+        self.grpc_port = int(listening["grpc_port"] or 0)
         self.metrics_url = f"http://127.0.0.1:{listening['metrics_port']}/metrics"
         self.client = httpx.Client(base_url=self.url, timeout=PATIENCE_S, trust_env=False)
         return self

@@ -67,7 +67,7 @@ def test_a_file_that_is_no_photograph_is_an_error_of_its_step(example: Server) -
     answer = example.client.post(_INFER, content=b"no photograph", headers=_RAW)
 
     assert answer.status_code == 500
-    assert "step 1 'decode' of ensemble 'photo-labels': ValueError: found 13 bytes" in answer.json()["error"]
+    assert "in ensemble 'photo-labels', ValueError: found 13 bytes" in answer.json()["error"]
 
 
 def test_every_model_counts_its_own_part(example: Server, photos: list[tuple[int, bytes]]) -> None:

@@ -46,7 +46,7 @@ async def running_request(server: Server) -> "asyncio.Task[Answer]":
 
 
 def is_not_ready(server: Server) -> bool:
-    return server.client.get("/v2/health/ready").status_code == 400
+    return server.client.get("/v2/health/ready").status_code == 503
 
 
 async def test_sigterm_first_says_not_ready_then_drains_and_ends_with_0(repository: Path) -> None:
@@ -108,11 +108,11 @@ async def test_a_request_that_outlasts_the_exit_timeout_is_given_up(tmp_path: Pa
 
 def start(*flags: str) -> "subprocess.CompletedProcess[str]":
     """A server that is expected to end by itself."""
-    command = [*COMMAND, "serve", "--http-port=0", "--metrics-port=0", *flags]
+    command = [*COMMAND, "serve", "--http-port=0", "--grpc-port=0", "--metrics-port=0", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, check=False)
 
 
-@pytest.mark.parametrize("flag", ["--http-port", "--metrics-port"])
+@pytest.mark.parametrize("flag", ["--http-port", "--grpc-port", "--metrics-port"])
 def test_a_port_in_use_is_one_line_that_names_the_flag(repository: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -35,8 +35,10 @@ class TritonPythonModel:
                 raise ValueError("odd colours are not known")
             parameters = json.loads(request.parameters())
             shown = [self.name, len(requests), request.request_id(), parameters, request.timeout()]
-            texts = np.array([[json.dumps(shown)]] * len(x), dtype=object)
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("shown", texts), pb_utils.Tensor("x", x)]))
+            sequence = [request.correlation_id(), request.flags()]
+            texts = np.array([[json.dumps(shown + sequence if any(sequence) else shown)]] * len(x), dtype=object)
+            tensors = [pb_utils.Tensor("shown", texts), pb_utils.Tensor("x", x)]
+            responses.append(pb_utils.InferenceResponse(tensors, parameters=parameters))
         return responses
 """
 _SHOWS_CONFIG = """
@@ -99,6 +101,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("triton-python")
     add(root, "together", _SHOWS, _SHOWS_CONFIG, _TOGETHER)
     add(root, "alone", _SHOWS, _SHOWS_CONFIG)
+    add(root, "counted", _SHOWS, _SHOWS_CONFIG)
     add(root, "add_sub", _COMPLETES)
     add(root, "through", "", _THROUGH)
     with Server(f"--model-repository={root}") as server:
@@ -133,6 +136,19 @@ def test_requests_that_come_through_an_ensemble_are_told_apart(server: Server) -
     assert [shown(answer) for answer in answers] == [['["together", 2, "", {}, 0]']] * 2
 
 
+def test_what_is_said_of_a_request_comes_through_an_ensemble(server: Server) -> None:
+    said = {"shade": 3, "timeout": 9_000_000, "sequence_id": 7, "sequence_start": True}
+    with ThreadPoolExecutor(2) as threads:
+        told = threads.submit(ask, server, "through", "red", name="colour", id="a", parameters=said)
+        other = threads.submit(ask, server, "through", "blue", name="colour")
+        answers = [told.result(), other.result()]
+    assert [shown(answer) for answer in answers] == [
+        ['["together", 2, "a", {"shade": 3}, 9000000, 7, 1]'],
+        ['["together", 2, "", {}, 0]'],
+    ]
+    assert [list(answer.json()["parameters"].values()) for answer in answers] == [[7, True, False], [0, False, False]]
+
+
 def test_only_the_request_with_the_error_gets_it_with_the_status_of_its_code(server: Server) -> None:
     with ThreadPoolExecutor(2) as threads:
         good = threads.submit(ask, server, "together", "red", id="c")
@@ -142,10 +158,36 @@ def test_only_the_request_with_the_error_gets_it_with_the_status_of_its_code(ser
     assert answers[1].json()["error"] == "no such colour"
 
 
+def test_an_error_as_an_answer_counts_as_a_success_and_an_exception_as_a_failure(server: Server) -> None:
+    def counts() -> np.ndarray:
+        stats = server.stats("counted")
+        stages = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+        (size,) = stats["batch_stats"]
+        of_size = size["compute_infer"]["count"]
+        return np.array([stats["execution_count"], of_size, *(stats["inference_stats"][s]["count"] for s in stages)])
+
+    ask(server, "counted", "red")
+    found = [counts()]
+    for colour in ("unknown", "odd"):
+        ask(server, "counted", colour)
+        found.append(counts())
+    assert np.diff(found, axis=0).tolist() == [[1, 1, 1, 0, 1, 1, 1, 1], [1, 1, 0, 1, 0, 0, 0, 0]]
+
+
 def test_an_exception_is_told_by_the_users_line(server: Server) -> None:
     answer = ask(server, "alone", "odd")
     assert answer.status_code == 500
-    assert answer.json()["error"] == "ValueError: odd colours are not known (at model.py:19)"
+    assert answer.json()["error"] == (
+        "Failed to process the request(s) for model 'alone_0_0', message: ValueError: odd colours are not known"
+        "\n\nAt:\n  model.py(19): execute\n"
+    )
+
+
+def test_the_parameters_of_a_response_are_beside_its_outputs(server: Server) -> None:
+    told = {"shade": -3, "dark": True, "name": "röd"}
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(lambda more: ask(server, "together", "red", **more), ({"parameters": told}, {})))
+    assert [answer.json().get("parameters") for answer in answers] == [told, None]
 
 
 def test_a_request_may_want_some_outputs_only(server: Server) -> None:

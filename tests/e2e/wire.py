@@ -58,6 +58,18 @@ class Connection:
         body = await self._reader.readexactly(int(headers["content-length"]))
         return Answer(int(head[0].split()[1]), headers, body)
 
+    def send(self, data: bytes) -> None:
+        """Part of a request; what follows comes with `ask`, or never."""
+        self._writer.write(data)
+
+    async def read_until(self, mark: bytes) -> bytes:
+        """What comes up to and including the mark."""
+        return await self._reader.readuntil(mark)
+
+    async def read_to_end(self) -> bytes:
+        """Everything until the server closes."""
+        return await self._reader.read()
+
     async def close(self) -> None:
         self._writer.close()
         await self._writer.wait_closed()

@@ -93,6 +93,7 @@ class FakeEngine:
     Attributes:
         requests: Every request that `infer` was given.
         ready: What `is_ready` says; set it.
+        stopping: What `is_stopping` says; set it.
         unready: Models whose version is loading; add to it.
         hold_entered: Set while a request of model ``hold`` waits.
         hold_released: Set it to let the requests of ``hold`` go on.
@@ -106,6 +107,7 @@ class FakeEngine:
         self._rows: dict[str, int] = {}
         self.requests: list[InferRequest] = []
         self.ready = True
+        self.stopping = False
         self.unready: set[str] = set()
         self.hold_entered = asyncio.Event()
         self.hold_released = asyncio.Event()
@@ -127,7 +129,7 @@ class FakeEngine:
             model=spec.name,
             version=spec.version,
             request_id=request.request_id,
-            outputs={name: outputs[name] for name in request.outputs or outputs},
+            outputs={name: values for name, values in outputs.items() if name in (request.outputs or outputs)},
         )
 
     async def _hold(self) -> None:
@@ -150,6 +152,10 @@ class FakeEngine:
     def is_ready(self) -> bool:
         """As set."""
         return self.ready
+
+    def is_stopping(self) -> bool:
+        """As set."""
+        return self.stopping
 
     def model_names(self) -> Sequence[str]:
         """Sorted."""

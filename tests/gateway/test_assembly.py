@@ -41,7 +41,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def settings(root: Path, **given: Any) -> Settings:
-    free: dict[str, Any] = {"http_port": 0, "metrics_port": 0, "drain_lead_secs": 0, "model_repository": (root,)}
+    free: dict[str, Any] = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, "drain_lead_secs": 0, "model_repository": (root,)}
     return Settings(**{**free, **given})
 
 
@@ -84,7 +84,7 @@ async def test_during_the_lead_time_the_server_is_not_ready_and_asks_to_close(ro
     # The second signal, at the end of the visit, ends the hour of lead time.
     await serve(settings(root, drain_lead_secs=3600), visit, signal.SIGTERM)
 
-    assert [answer.status_code for answer in answers] == [400, 200]
+    assert [answer.status_code for answer in answers] == [503, 200]
     assert [answer.headers["connection"] for answer in answers] == ["close", "close"]
 
 
@@ -119,7 +119,7 @@ async def test_the_others_are_served_beside_a_broken_model_if_wanted(root: Path,
     assert "model echo: echo/old: skipped" in caplog.text
 
 
-@pytest.mark.parametrize("flag", ["--http-port", "--metrics-port"])
+@pytest.mark.parametrize("flag", ["--http-port", "--grpc-port", "--metrics-port"])
 async def test_a_port_in_use_is_named_with_its_flag(root: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

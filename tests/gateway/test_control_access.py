@@ -106,7 +106,7 @@ async def test_no_other_spelling_of_a_path_leads_past_the_check(path: str) -> No
 
     reply = await ask(control, GUARDED, path)
 
-    assert reply.status_code in {401, 404, 405}
+    assert reply.status_code in {401, 404, 405, 501}
     assert control.calls == []
 
 
@@ -276,3 +276,10 @@ async def test_scale_in_another_mode_names_it(mode: str) -> None:
 
     assert (reply.status_code, control.calls) == (503, [])
     assert f"scale is not allowed in the mode {mode}; start the server with --model-control-mode=explicit" in reply.text
+
+
+def test_a_grpc_port_that_others_reach_needs_a_token_too(tmp_path: Path) -> None:
+    with pytest.raises(ControlAccessError, match=r"on 0\.0\.0\.0 would let everyone"):
+        ControlAccess.of(settings(tmp_path, grpc_address="0.0.0.0"))
+
+    assert ControlAccess.of(settings(tmp_path, grpc_address="0.0.0.0", allow_grpc=False)).is_allowed

@@ -221,7 +221,7 @@ async def test_the_first_error_ends_the_others_and_names_its_step() -> None:
     with pytest.raises(ExecutionError) as caught:
         await ask(asked, 1)
 
-    assert str(caught.value) == "step 3 'right' of ensemble 'both': the model broke"
+    assert str(caught.value) == "in ensemble 'both', the model broke"
     assert str(original) == "the model broke"  # others of its batch get it too
     assert left.cancelled == 1
     assert asked.statistics().failures["BACKEND"] == 1
@@ -256,7 +256,7 @@ async def test_no_step_begins_after_the_deadline() -> None:
     second = part("second")
     asked = ensemble(Shelf(part("first", take_too_long), second), *CHAIN, clock=clock)
 
-    with pytest.raises(DeadlineExceededError, match="step 2 'second' of ensemble 'both': Request timeout expired"):
+    with pytest.raises(DeadlineExceededError, match="in ensemble 'both', Request timeout expired"):
         await ask(asked, 1, timeout_ns=10_000_000_000)
 
     assert second.calls == []
@@ -341,7 +341,7 @@ async def test_an_error_deep_inside_names_the_whole_way() -> None:
     with pytest.raises(ExecutionError) as caught:
         await ask(ensemble(shelf, only), 1)
 
-    assert str(caught.value) == "step 1 'inner' of ensemble 'both': step 1 'deep' of ensemble 'inner': broken"
+    assert str(caught.value) == "in ensemble 'both', in ensemble 'inner', broken"
 
 
 async def test_a_model_that_is_not_there_makes_the_ensemble_unready() -> None:
@@ -452,9 +452,9 @@ async def answer_wide(inputs: Tensors) -> Tensors:
 @pytest.mark.parametrize(
     ("compute", "error", "text"),
     [
-        (answer_one_row, WrongRowsError, "step 1 'first' of ensemble 'both': output 'y' has 1 rows for a batch of 2"),
-        (answer_nothing, ExecutionError, "step 1 'first' of ensemble 'both': no output 'y' in the answer, found: none"),
-        (answer_wide, InvalidRequestError, "step 2 'second' of ensemble 'both': unexpected shape for input 'x'"),
+        (answer_one_row, WrongRowsError, "in ensemble 'both', output 'y' has 1 rows for a batch of 2"),
+        (answer_nothing, ExecutionError, "in ensemble 'both', no output 'y' in the answer, found: none"),
+        (answer_wide, InvalidRequestError, "in ensemble 'both', unexpected shape for input 'x'"),
     ],
     ids=["too few rows", "a missing output", "a shape that the next does not take"],
 )

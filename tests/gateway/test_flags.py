@@ -59,6 +59,10 @@ def test_repositories_are_a_list_of_places() -> None:
         ({"request_timeout_secs": float("nan")}, "--request-timeout-secs", "found nan"),
         ({"drain_lead_secs": float("inf")}, "--drain-lead-secs", "found inf"),
         ({"http_address": ""}, "--http-address", "at least 1 character, found ''"),
+        ({"http_restricted_api": ("x:k=v",)}, "--http-restricted-api", "found the category 'x', expected one of"),
+        ({"grpc_restricted_protocol": ("health",)}, "--grpc-restricted-protocol", "expected <category>,<category>:"),
+        ({"http_header_forward_pattern": "("}, "--http-header-forward-pattern", "expected a regular expression"),
+        ({"grpc_header_forward_pattern": "*"}, "--grpc-header-forward-pattern", "expected a regular expression"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_flag(given: dict, flag: str, text: str) -> None:
@@ -73,6 +77,12 @@ def test_settings_cannot_be_changed_and_take_no_unknown_names() -> None:
         Settings().http_port = 1
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         Settings(http_prot=1)  # type: ignore[call-arg]
+
+
+def test_groups_of_the_environment_are_separated_by_semicolons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_HTTP_RESTRICTED_API", "health,metadata:k=v;trace:a=b")
+
+    assert settings_from({}).http_restricted_api == ("health,metadata:k=v", "trace:a=b")
 
 
 def test_repositories_of_the_environment_are_separated_like_those_of_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,3 +122,28 @@ async def test_a_failed_classification_is_one_line_too(service, caplog) -> None:
         await service.classify(images(b"1", model="nobody"))
 
     assert (fields_of(caplog)["model"], fields_of(caplog)["outcome"]) == ("nobody", "ModelNotFoundError")
+
+
+@pytest.fixture
+def configured() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    logs.configure("text", verbose=False)
+    yield
+    root.handlers, level = before
+    root.setLevel(level)
+
+
+def test_levels_can_be_changed_while_logging(configured: None, capsys: pytest.CaptureFixture[str]) -> None:
+    log = logging.getLogger("shoal.test")
+
+    logs.set_levels(logs.LogLevels(info=False, verbose=1, iso_times=True))
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING):
+        log.log(level, "said")
+    logs.set_levels(logs.LogLevels(warning=False, error=False))
+    for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
+        log.log(level, "said")
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["DEBUG", "WARNING", "INFO", "CRITICAL"]
+    assert ["T" in line.split()[0] for line in lines] == [True, True, False, False]

@@ -99,12 +99,28 @@ def test_a_server_without_models_has_metrics_too() -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
-    [("GET", "/metrics", 200), ("HEAD", "/metrics", 200), ("POST", "/metrics", 405), ("GET", "/", 404)],
+    [
+        ("GET", "/metrics", 200),
+        ("GET", "/metrics/", 200),
+        ("HEAD", "/metrics", 405),
+        ("POST", "/metrics", 405),
+        ("POST", "/", 405),
+    ],
 )
-async def test_only_one_path_of_the_port_answers(method: str, path: str, expected: int) -> None:
+async def test_the_metrics_can_be_got_and_nothing_else(method: str, path: str, expected: int) -> None:
     transport = httpx.ASGITransport(create_metrics_app(Measured(STATISTICS)))  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://shoal") as client:
         answer = await client.request(method, path)
 
     assert answer.status_code == expected
-    assert expected != 200 or answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert expected != 200 or answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert expected != 200 or b"nv_inference_count" in answer.content
+    assert expected != 405 or method == "HEAD" or answer.json() == {"error": "Method Not Allowed"}
+
+
+async def test_other_paths_of_the_port_are_empty() -> None:
+    transport = httpx.ASGITransport(create_metrics_app(Measured(STATISTICS)))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://shoal") as client:
+        answer = await client.get("/")
+
+    assert (answer.status_code, answer.content) == (200, b"")

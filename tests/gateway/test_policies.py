@@ -7,7 +7,7 @@ import pytest
 
 from batching.core.errors import DeadlineExceededError, QueueFullError
 from batching.profiles import PROFILES
-from gateway.policies import create_limits, create_scheduler, priority_level
+from gateway.policies import PriorityLevels, create_limits, create_scheduler
 from models.errors import ConfigError
 from models.spec import BatchingSpec
 from tests.gateway.serving import Gate, echo, one_turn, rows, serving, values
@@ -110,11 +110,11 @@ def test_the_limits_are_those_of_the_configuration() -> None:
 def test_a_request_without_a_possible_level_gets_the_default_one(requested: int, level: int) -> None:
     spec = echo(policy="triton", parameters={"priority_levels": 3, "default_priority_level": 2})
 
-    assert priority_level(spec, requested) == level
+    assert PriorityLevels(spec).of(requested) == level
 
 
 def test_without_levels_all_are_equal() -> None:
-    assert priority_level(echo(), 5) == 0
+    assert PriorityLevels(echo()).of(5) == 0
 
 
 async def test_urgent_requests_overtake() -> None:

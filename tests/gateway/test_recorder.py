@@ -37,11 +37,11 @@ def snapshot(recorder: Recorder) -> VersionStatistics:
     return recorder.snapshot("m", 1, IDLE)
 
 
-def test_a_batchs_times_are_charged_to_each_of_its_requests_and_once_to_its_size() -> None:
-    recorder = Recorder()
+def test_a_batchs_times_are_charged_to_each_of_its_requests_that_succeeded_and_once_to_its_size() -> None:
+    recorder = Recorder(StoppedClock())
     times = BatchTimes(started_ns=100, gathered_ns=110, computed_ns=150, ended_ns=153)
 
-    recorder.batch(BatchReport(rows=5, requests=2, padding_rows=3, times=times, **CLOSED))
+    recorder.batch(BatchReport(rows=5, requests=3, failed_requests=1, padding_rows=3, times=times, **CLOSED))
 
     statistics = snapshot(recorder)
     assert statistics.execution_count == 1
@@ -51,18 +51,33 @@ def test_a_batchs_times_are_charged_to_each_of_its_requests_and_once_to_its_size
         Duration(2, 6),
     )
     assert [(size.rows, size.compute_infer) for size in statistics.batches] == [(5, Duration(1, 40))]
+    assert statistics.last_inference_ms == 1_700_000_000_123
 
 
-def test_a_failed_batch_is_no_execution() -> None:
+def test_a_failed_batch_is_an_execution_that_no_request_is_charged_for() -> None:
     recorder = Recorder()
 
-    recorder.batch(BatchReport(rows=5, requests=2, padding_rows=0, times=None, **CLOSED))
+    recorder.batch(BatchReport(rows=5, requests=2, failed_requests=2, padding_rows=0, times=None, **CLOSED))
 
-    assert (snapshot(recorder).execution_count, snapshot(recorder).batches) == (0, ())
+    statistics = snapshot(recorder)
+    assert statistics.execution_count == 1
+    assert [(size.rows, size.compute_infer) for size in statistics.batches] == [(5, Duration(1, 0))]
+    assert statistics.compute_infer == Duration()
 
 
-def test_a_success_counts_its_rows_its_stages_and_the_calendar() -> None:
-    recorder = Recorder(StoppedClock())
+def test_an_error_that_the_code_answers_is_a_success_as_in_triton() -> None:
+    recorder = Recorder()
+
+    recorder.batch(BatchReport(rows=5, requests=1, failed_requests=1, padding_rows=0, times=None, **CLOSED))
+    recorder.error_response(5, 7)
+
+    statistics = snapshot(recorder)
+    assert (statistics.inference_count, statistics.success, statistics.fail) == (5, Duration(1, 7), Duration())
+    assert {statistics.queue.count, statistics.compute_input.count, statistics.compute_output.count} == {1}
+
+
+def test_a_success_counts_its_rows_and_its_stages() -> None:
+    recorder = Recorder()
 
     recorder.success(3, Timing(queue_ns=2_000_000, compute_ns=5_000_000, total_ns=8_000_000))
 
@@ -72,7 +87,6 @@ def test_a_success_counts_its_rows_its_stages_and_the_calendar() -> None:
         Duration(1, 8_000_000),
         Duration(1, 2_000_000),
     )
-    assert statistics.last_inference_ms == 1_700_000_000_123
     assert {stage: sum(histogram.counts) for stage, histogram in statistics.stages.items()} == {
         "decode": 0,
         "queue": 1,

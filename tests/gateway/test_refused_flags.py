@@ -36,7 +36,7 @@ def test_a_value_that_asks_for_what_is_so_anyway_is_taken(entry: Unoffered, name
     assert (rest, len(notes)) == ([], len(entry.harmless or ()))
 
 
-@pytest.mark.parametrize("flag", ["--allow-grpc", "--grpc-port", "--disable-auto-complete-config"])
+@pytest.mark.parametrize("flag", ["--trace-config", "--host-policy", "--disable-auto-complete-config"])
 def test_a_flag_without_value_is_refused_too(flag: str) -> None:
     for arguments in ([flag], [flag, "--http-port=0"]):
         with pytest.raises(typer.BadParameter, match="not offered here"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gateway.validation import validate
-from models.errors import InvalidRequestError
+from models.errors import InvalidRequestError, UnknownTensorError
 from models.spec import BatchingSpec, Oversize
 from models.tensors import DataType
 from tests.gateway.fake_engine import make_spec, tensor
@@ -16,6 +16,8 @@ SIMPLE = make_spec(
     [tensor("OUTPUT0", INT32, 16), tensor("OUTPUT1", INT32, 16)],
 )
 OPTIONAL = make_spec("opt", [tensor("A", INT32, 1), tensor("B", INT32, 1, optional=True)], [tensor("C", INT32, 1)])
+TEXTS = make_spec("texts", [tensor("A", DataType.BYTES, 3)], [tensor("B", INT32, 1)])
+NOTHING = make_spec("nothing", [tensor("A", INT32, -1)], [tensor("B", INT32, 1)])
 FLAT = make_spec("flat", [tensor("A", INT32, 2)], [tensor("B", INT32, 2)], 0)
 
 
@@ -34,13 +36,19 @@ MISFITS = {
         "expected 2 inputs but got 1 inputs for model 'simple'. Got input(s) ['INPUT0'], but missing required input(s) "
         "['INPUT1']. Please provide all required input(s).",
     ),
-    "too many inputs": (SIMPLE, {**GOOD, "X": ints(2, 16)}, (), "expected 2 inputs but got 3 inputs"),
+    "too many inputs": (
+        SIMPLE,
+        {**GOOD, "X": ints(2, 16)},
+        (),
+        "expected 2 inputs but got 3 inputs for model 'simple'. Got input(s) ['X','INPUT1','INPUT0'], but missing "
+        "required input(s) ]. Please provide all required input(s).",
+    ),
     "optional inputs": (
         OPTIONAL,
         {},
         (),
-        "expected number of inputs between 1 and 2 but got 0 for model 'opt'. Got input(s) [], but missing required "
-        "input(s) ['A']",
+        "expected number of inputs between 1 and 2 but got 0 inputs for model 'opt'. Got input(s) [], but missing "
+        "required input(s) ['A']",
     ),
     "required input missing with a good count": (OPTIONAL, {"B": ints(1, 1)}, (), "missing required input(s) ['A']"),
     "input name": (
@@ -59,7 +67,7 @@ MISFITS = {
         SIMPLE,
         {"INPUT0": ints(2, 16), "INPUT1": ints(3, 16)},
         (),
-        "input 'INPUT1' batch size does not match other inputs for 'simple'",
+        "input 'INPUT0' batch size does not match other inputs for 'simple'",
     ),
     "nine rows": (
         SIMPLE,
@@ -67,7 +75,24 @@ MISFITS = {
         (),
         "inference request batch-size must be <= 8 for 'simple'",
     ),
-    "no rows": (SIMPLE, {"INPUT0": ints(0, 16), "INPUT1": ints(0, 16)}, (), "request batch-size must be >= 1"),
+    "no rows": (
+        SIMPLE,
+        {"INPUT0": ints(0, 16), "INPUT1": ints(0, 16)},
+        (),
+        "input byte size mismatch for input 'INPUT1' for model 'simple'. Expected 64, got 0",
+    ),
+    "no rows of texts": (
+        TEXTS,
+        {"A": np.empty((0, 3), np.object_)},
+        (),
+        "expected 3 string elements for inference input 'A' for model 'texts', got 0",
+    ),
+    "no rows of nothing": (
+        NOTHING,
+        {"A": np.empty((0, 0), np.int32)},
+        (),
+        "inference request batch-size must be >= 1 for 'nothing'",
+    ),
     "rows in one input only": (
         SIMPLE,
         {"INPUT0": ints(0, 16), "INPUT1": ints(5, 16)},
@@ -108,8 +133,13 @@ def test_a_misfit_is_named_in_tritons_words(misfit: str) -> None:
 def test_the_first_check_that_fails_is_reported() -> None:
     everything_wrong = {"X": np.zeros((9, 3), np.float32), "Y": ints()}
 
-    with pytest.raises(InvalidRequestError, match="input 'Y' has no shape"):
+    with pytest.raises(UnknownTensorError, match="unexpected inference input 'Y' for model 'simple'"):
         validate(SIMPLE, everything_wrong, ("OUTPUT0",))
+
+
+def test_a_wrong_name_is_told_before_the_missing_input_when_there_are_optional_ones() -> None:
+    with pytest.raises(UnknownTensorError, match="unexpected inference input 'Z' for model 'opt'"):
+        validate(OPTIONAL, {"Z": ints(1, 1)}, ())
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,15 @@ def test_all_that_is_told_comes_through() -> None:
             request_id="é\n",
             timeout_ns=1_500_000,
             parameters={"colour": "red", "n": -3, "is": True, "x": 0.5, "large": 2**64 - 1},
+            sequence_id="s",
+            sequence_start=True,
+            sequence_end=True,
         )
     )
     visible, (found,) = requests_of(attach({"x": np.zeros((1, 2))}, 1, told), 1)
     assert found.info == told
     assert (told.timeout_us, told.outputs) == (1_500, ("z", "y"))
+    assert (told.sequence_id, told.sequence_start, told.sequence_end) == ("s", True, True)
     assert set(visible) == {"x"}
 
 
@@ -77,3 +81,9 @@ def test_the_inputs_of_the_caller_are_not_changed() -> None:
 def test_parameters_that_are_too_large_to_repeat_are_refused_with_their_size() -> None:
     with pytest.raises(InvalidRequestError, match=r"take up 7\d{4} bytes as JSON, expected at most 65536"):
         request(1, parameters={"text": "x" * 70_000})
+
+
+@pytest.mark.parametrize("value", [2**64, "half \ud800"], ids=["integer", "text"])
+def test_parameters_that_cannot_be_handed_on_are_refused(value: object) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot be handed on"):
+        request(1, parameters={"odd": value})

@@ -14,7 +14,9 @@ from backends.errors import ExecutionError, LoadError
 from backends.memory_cap import MemoryCap
 from backends.ports import Placement
 from batching.clock import MonotonicClock
+from models.inference import InferRequest
 from models.request_rows import RequestInfo, attach
+from models.response_rows import parameters_of
 from models.spec import ModelSpec
 from models.tensors import DataType
 from tests.backends.builders import payload, tensor
@@ -52,7 +54,7 @@ def both(root: Path, statements: str) -> list[object]:
 SHOWS_ALL = body("""
     import json
     shown = [
-        json.dumps([len(requests), r.request_id(), json.loads(r.parameters()), r.timeout(), r.requested_output_names(),
+        json.dumps([len(requests), r.request_id(), r.parameters(), r.timeout(), *r.requested_output_names(),
                     r.flags(), r.correlation_id(), len(x), [t.name() for t in r.inputs()], r.is_cancelled()])
         for r, x in zip(requests, xs)
     ]
@@ -65,8 +67,60 @@ def test_each_request_comes_with_its_own_rows_id_and_parameters(tmp_path: Path) 
     with loaded(spec) as executor:
         found = answers(executor, request(1, id="a", colour="red"), request(2, 3, id="b", outputs=["y"], n=2))
     first, second, third = [json.loads(text) for answer in found for text in texts(answer["y"])]
-    assert first == [2, "a", {"colour": "red"}, 1_000, ["y"], 0, 0, 1, ["x"], False]
-    assert second == third == [2, "b", {"n": 2}, 2_000, ["y"], 0, 0, 2, ["x"], False]
+    assert first == [2, "a", '{"colour":"red"}', 1_000, "y", 0, 0, 1, ["x"], False]
+    assert second == third == [2, "b", '{"n":2}', 2_000, "y", 0, 0, 2, ["x"], False]
+
+
+SEQUENCES: dict[str, tuple[dict[str, object], object]] = {
+    "none": ({}, [0, 0]),
+    "start": ({"sequence_id": 2**64 - 1, "sequence_start": True}, [2**64 - 1, 1]),
+    "end": ({"sequence_id": 5, "sequence_end": True}, [5, 2]),
+    "both, named": ({"sequence_id": "a", "sequence_start": True, "sequence_end": True}, ["a", 3]),
+    "named by nothing": ({"sequence_id": ""}, ["", 0]),
+}
+
+
+@pytest.mark.parametrize(("said", "expected"), SEQUENCES.values(), ids=SEQUENCES)
+def test_a_request_says_where_in_which_sequence_it_is(
+    tmp_path: Path, said: dict[str, object], expected: object
+) -> None:
+    code = body("""
+        import json
+        return [respond(np.array([[json.dumps([r.correlation_id(), r.flags()])]], object)) for r in requests]
+    """)
+    asked = InferRequest(model="m", inputs={}, **said)  # type: ignore[arg-type]
+    with loaded(triton_model(tmp_path, code, outputs=[tensor("y", DataType.BYTES, (1,))])) as executor:
+        outputs = executor.run(attach({"x": np.array([[1, 1]])}, 1, RequestInfo.of(asked)), 1)
+    assert json.loads(texts(outputs["y"])[0]) == expected
+
+
+TELLS = """
+    def told(x):
+        parameters = {"colour": "r\u00f6d", "n": -3, "is": True} if (x > 1).all() else {}
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", x)], parameters=parameters)
+    return [told(x) for x in xs]
+"""
+
+
+def test_the_parameters_of_a_response_come_with_its_own_request(tmp_path: Path) -> None:
+    with loaded(triton_model(tmp_path, body(TELLS))) as executor:
+        found = answers(executor, request(1), request(2, 3), request(4), padding=2)
+    assert [told(answer) for answer in found] == [[[1, 1]], [[2, 2], [3, 3]], [[4, 4]]]
+    expected = {"colour": "röd", "n": -3, "is": True}
+    assert [parameters_of(answer) for answer in found] == [{}, expected, expected]
+
+
+def test_a_model_without_batch_dimension_may_answer_with_parameters(tmp_path: Path) -> None:
+    with loaded(triton_model(tmp_path, body(TELLS), max_batch_rows=0)) as executor:
+        outputs = executor.run(attach({"x": np.array([2, 3])}, 1), 1)
+    assert outputs["y"].tolist() == [2, 3]
+    assert parameters_of(outputs) == {"colour": "röd", "n": -3, "is": True}
+
+
+def test_outputs_come_in_the_order_of_the_response(tmp_path: Path) -> None:
+    code = body('return [pb_utils.InferenceResponse([pb_utils.Tensor(name, x) for name in "zy"]) for x in xs]')
+    with loaded(triton_model(tmp_path, code, outputs=[tensor("y"), tensor("z")])) as executor:
+        assert list(executor.run(request(1), 1)) == ["z", "y"]
 
 
 def test_padding_is_in_no_request(tmp_path: Path) -> None:
@@ -131,6 +185,18 @@ class TritonPythonModel:
     assert [sorted(answer) for answer in found] == [["z"], ["y", "z"], ["y"]]
 
 
+def test_outputs_that_code_leaves_out_are_missing_in_the_answer_and_undeclared_ones_dropped(tmp_path: Path) -> None:
+    code = body("""
+        tensors = [[pb_utils.Tensor("undeclared", x), pb_utils.Tensor("y", x)][: len(x)] for x in xs]
+        return [pb_utils.InferenceResponse(each, parameters={"rows": len(x)}) for each, x in zip(tensors, xs)]
+    """)
+    with loaded(triton_model(tmp_path, code)) as executor:
+        alone = executor.run(request(1), 1)
+        found = answers(executor, request(1), request(2, 3), padding=1)
+    assert ("y" in alone, parameters_of(alone)) == (False, {"rows": 1})
+    assert [["y" in answer, "undeclared" in answer] for answer in found] == [[False, False], [True, False]]
+
+
 CODES = {
     "UNKNOWN": "CodeError",
     "INTERNAL": "CodeError",
@@ -193,14 +259,9 @@ def test_a_request_may_be_answered_by_its_sender(tmp_path: Path, statements: str
 
 WRONG = {
     "no list": ("respond(xs[0])", "execute returned of type InferenceResponse, expected a list with a pb_utils.Inf"),
-    "too few": ("[respond(xs[0])][:0]", "execute returned 0 responses to 1 requests, expected"),
+    "too few": ("[respond(xs[0])][:0]", "Request(s) size is:1, and InferenceResponse(s) size is:0\n"),
     "another thing": ("[xs[0]]", "execute returned a response of type ndarray, expected"),
     "no answer": ("[None]", "returned None for the request and did not ask for its response sender"),
-    "undeclared": (
-        "[pb_utils.InferenceResponse([pb_utils.Tensor('z', xs[0])])]",
-        "the response has the output 'z', which the configuration does not declare",
-    ),
-    "missing": ("[pb_utils.InferenceResponse([])]", "the response has no output 'y', which the request asks for"),
     "an output twice": (
         "[pb_utils.InferenceResponse([pb_utils.Tensor('y', xs[0])] * 2)]",
         "the response has the output 'y' twice, expected it once",
@@ -208,9 +269,19 @@ WRONG = {
     "element type": ("[respond(xs[0] * 0.5)]", "'y' has elements of type float64, expected int64 (TYPE_INT64)"),
     "row shape": ("[respond(xs[0][:, :1])]", "output 'y' has rows of shape [1], declared [2]"),
     "rows": ("[respond(xs[0][:1])]", "output 'y' has 1 rows for a batch of 2"),
-    "no array": ("[respond([[1, 2]])]", "tensor 'y' is of type list, expected a numpy array (at model.py:8)"),
+    "no array": ("[respond([[1, 2]])]", "'y' is of type list, expected a numpy array\n\nAt:\n  model.py(8): resp"),
     "no tensor": ("[pb_utils.InferenceResponse([xs[0]])]", "an output is of type ndarray, expected a pb_utils.Tensor"),
     "no error": ("[pb_utils.InferenceResponse(error='x')]", "of type str, expected a pb_utils.TritonError"),
+    "parameter names": ("[pb_utils.InferenceResponse([], None, {1: 2})]", "keys to have type str, found type"),
+    "parameters": (
+        "[pb_utils.InferenceResponse([], None, {'a': 0.5})]",
+        "Expect parameters values to have type bool/int/str, found type <class 'float'>",
+    ),
+    "parameters as text": ("[pb_utils.InferenceResponse([], None, '{}')]", "are of type str, expected a dict"),
+    "large parameter": (
+        "[pb_utils.InferenceResponse([pb_utils.Tensor('y', xs[0])], None, {'a': 2**64})]",
+        "the parameters of the response cannot be handed on: Integer exceeds 64-bit range",
+    ),
     "coroutine": ("__import__('asyncio').sleep(0)", "execute returned of type coroutine, expected a list"),
     "sender without response": (
         "requests[0].get_response_sender().send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)",
@@ -224,8 +295,15 @@ WRONG = {
         "[requests[0].get_response_sender().send(respond(xs[0]), 1) for _ in range(2)]",
         "the final response of this request has been sent before",
     ),
-    "raises": ("1 / 0", "ZeroDivisionError: division by zero (at model.py:9)"),
-    "raises Triton's": ("(_ for _ in ()).throw(pb_utils.TritonModelException('no'))", "TritonModelException: no (at m"),
+    "raises": (
+        "1 / 0",
+        "Failed to process the request(s) for model 'm_0', message: ZeroDivisionError: division by zero\n\nAt:\n"
+        "  model.py(9): execute\n",
+    ),
+    "raises Triton's": (
+        "(_ for _ in ()).throw(pb_utils.TritonModelException('no'))",
+        "TritonModelException: no\n\nAt:\n  model.py(9): <genexpr>\n  model.py(9): execute\n",
+    ),
     "another model": (
         "pb_utils.InferenceRequest('other', ['y'], []).exec()",
         "InferenceRequest.exec: calling other models from a model's code is not served",

@@ -150,7 +150,7 @@ def test_a_request_that_code_makes_says_what_it_was_given() -> None:
     )
     request.set_flags(request.flags() | pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
     request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_ALL)
-    assert (request.model_name(), request.requested_output_names(), request.request_id()) == ("m", ["y"], "id")
+    assert (request.model_name(), request.requested_output_names(), request.request_id()) == ("m", {"y"}, "id")
     assert (request.correlation_id(), request.flags(), request.timeout(), request.parameters()) == (7, 3, 5, '{"a": 1}')
     assert request.trace().get_context() is None
 

@@ -11,16 +11,37 @@ import uvicorn
 
 from gateway.control_access import GuardedControl
 from gateway.v2.app import V2Limits, V2Surface
+from gateway.v2.shared_memory import SharedMemory
+from gateway.v2.surface_settings import SurfaceSettings
 from tests.gateway.fake_engine import FakeEngine
 
 
-def make_surface(engine: FakeEngine, control: GuardedControl | None = None, **limits: int) -> V2Surface:
-    limits_of_surface = V2Limits(**limits)
-    return V2Surface(engine, limits_of_surface, offload=asyncio.to_thread, server_version="1.2.3", control=control)
+def make_surface(
+    engine: FakeEngine,
+    control: GuardedControl | None = None,
+    memory: SharedMemory | None = None,
+    settings: SurfaceSettings | None = None,
+    **limits: int,
+) -> V2Surface:
+    return V2Surface(
+        engine,
+        V2Limits(**limits),
+        offload=asyncio.to_thread,
+        server_version="1.2.3",
+        control=control,
+        memory=memory,
+        settings=settings,
+    )
 
 
-def client_of(engine: FakeEngine, control: GuardedControl | None = None, **limits: int) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=make_surface(engine, control, **limits))
+def client_of(
+    engine: FakeEngine,
+    control: GuardedControl | None = None,
+    memory: SharedMemory | None = None,
+    settings: SurfaceSettings | None = None,
+    **limits: int,
+) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=make_surface(engine, control, memory, settings, **limits))
     return httpx.AsyncClient(transport=transport, base_url="http://shoal", headers={"accept-encoding": "identity"})
 
 

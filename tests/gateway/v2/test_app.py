@@ -58,8 +58,9 @@ async def test_server_metadata_lists_only_what_is_served(client: httpx.AsyncClie
         "name": "shoal",
         "version": "1.2.3",
         "extensions": [
-            "classification", "model_configuration", "model_repository", "model_repository(unload_dependents)",
-            "binary_tensor_data", "parameters", "statistics",
+            "classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy",
+            "model_configuration", "system_shared_memory", "binary_tensor_data", "parameters", "statistics", "trace",
+            "logging",
         ],
     }  # fmt: skip
 
@@ -135,8 +136,7 @@ async def test_a_version_may_be_named_by_its_label(client: httpx.AsyncClient) ->
 async def test_an_unknown_label_is_not_found(client: httpx.AsyncClient, version: str) -> None:
     reply = await client.get(f"/v2/models/simple/versions/{version}")
 
-    text = f"Request for unknown model: 'simple' version {version} is not found"
-    assert (reply.status_code, reply.json()) == (404, {"error": text})
+    assert (reply.status_code, reply.json()) == (404, {"error": "Not Found"})
 
 
 @pytest.mark.parametrize(
@@ -186,6 +186,34 @@ async def test_a_version_beyond_all_numbers_is_400(client: httpx.AsyncClient) ->
     reply = await client.get(f"/v2/models/simple/versions/{'9' * 5000}")
 
     assert reply.status_code == 400
+    assert reply.json()["error"].endswith("(details: stol), version should be an integral value > 0")
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready"])
+async def test_a_server_that_ends_says_so(client: httpx.AsyncClient, engine: FakeEngine, path: str) -> None:
+    engine.stopping = True
+
+    reply = await client.get(path)
+
+    assert (reply.status_code, reply.json()) == (503, {"error": "Server exiting"})
+
+
+@pytest.mark.parametrize("path", ["/%76%32", "/v2/models%2Fsimple", "/v2/models/simple%2Fready", "/v2/%6Cogging"])
+async def test_only_names_are_percent_decoded(client: httpx.AsyncClient, path: str) -> None:
+    assert (await client.get(path)).status_code == 404
+
+
+async def test_a_body_split_anywhere_gives_the_same_answer(client: httpx.AsyncClient) -> None:
+    body = orjson.dumps(SIMPLE)
+    whole = await client.post(INFER, content=body)
+
+    async def pieces(at: int) -> AsyncIterator[bytes]:
+        yield body[:at]
+        yield body[at:]
+
+    answers = {(await client.post(INFER, content=pieces(at))).content for at in range(len(body) + 1)}
+
+    assert answers == {whole.content}
 
 
 async def test_leading_zeros_of_a_version_do_not_matter(client: httpx.AsyncClient) -> None:
@@ -226,7 +254,7 @@ LISTED = [{"name": "OUTPUT1"}, {"name": "OUTPUT0", "parameters": {"binary_data":
     [
         (None, False, [("OUTPUT0", "json"), ("OUTPUT1", "json")]),
         ([], True, [("OUTPUT0", "binary"), ("OUTPUT1", "binary")]),
-        (LISTED, True, [("OUTPUT1", "json"), ("OUTPUT0", "binary")]),
+        (LISTED, True, [("OUTPUT0", "binary"), ("OUTPUT1", "json")]),
         (LISTED[:1], False, [("OUTPUT1", "json")]),
     ],
 )
@@ -293,7 +321,7 @@ async def test_an_unknown_coding_is_501_and_names_the_known_ones(client: httpx.A
 async def test_errors_are_never_compressed(client: httpx.AsyncClient) -> None:
     reply = await client.post(INFER, content=b"{bad", headers={"accept-encoding": "gzip"})
 
-    assert reply.status_code == 400
+    assert reply.status_code == 500
     assert "content-encoding" not in reply.headers
 
 
@@ -306,16 +334,16 @@ async def test_errors_are_never_compressed(client: httpx.AsyncClient) -> None:
     ],
     ids=["sent", "announced", "unpacked"],
 )
-async def test_a_body_over_the_limit_is_413_with_a_hint(engine: FakeEngine, content, headers) -> None:
+async def test_a_body_over_the_limit_is_400_with_a_hint(engine: FakeEngine, content, headers) -> None:
     async with client_of(engine, max_body_bytes=1000) as client:
         reply = await client.post(INFER, content=content, headers=headers)
 
-    assert reply.status_code == 413
-    assert "--http-max-input-size" in reply.json()["error"]
+    assert reply.status_code == 400
+    assert "exceeds the maximum allowed value of 1000 bytes. Use --http-max-input-size" in reply.json()["error"]
     assert engine.requests == []
 
 
-async def test_a_chunked_body_over_the_limit_is_413_before_its_end(engine: FakeEngine) -> None:
+async def test_a_chunked_body_over_the_limit_is_400_before_its_end(engine: FakeEngine) -> None:
     sent_chunks = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -327,14 +355,14 @@ async def test_a_chunked_body_over_the_limit_is_413_before_its_end(engine: FakeE
     async with client_of(engine, max_body_bytes=1000) as client:
         reply = await client.post(INFER, content=endless())
 
-    assert reply.status_code == 413
+    assert reply.status_code == 400
     assert sent_chunks < 20
 
 
 @pytest.mark.parametrize(
     ("error", "status", "text"),
     [
-        (QueueFullError(limit=1, unit="requests"), 503, "Exceeds maximum queue size"),
+        (QueueFullError(limit=1, unit="requests"), 503, "[request id: 42] Exceeds maximum queue size"),
         (DeadlineExceededError(), 503, "Request timeout expired"),
         (ShuttingDownError(), 503, "Server is stopping"),
         (TooManyRowsError(rows=9, limit_rows=8), 400, "request has 9 rows"),

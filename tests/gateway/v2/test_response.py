@@ -1,6 +1,7 @@
 """Answers in, bytes out."""
 
 import json
+import math
 
 import ml_dtypes
 import numpy as np
@@ -75,6 +76,28 @@ def test_not_a_number_and_infinities_are_printed_as_such() -> None:
     assert b'"data":[NaN,Infinity,-Infinity,0.5]' in reply.body
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.linspace(-1, 1e30, 200, dtype=np.float32),
+        np.linspace(-1e-300, 1e300, 200),
+        np.arange(200, dtype=np.uint64) + np.uint64(2**63),
+        np.arange(400, dtype=np.int8)[::2] * np.int8(1),
+        np.arange(200) % 3 == 0,
+        np.append(np.linspace(0, 1, 200, dtype=np.float32), [np.nan, np.inf]).astype(np.float32).reshape(2, 101).T,
+    ],
+    ids=["FP32", "FP64", "UINT64", "INT8", "BOOL", "not finite, transposed"],
+)
+def test_many_numbers_are_written_as_few_are(values: np.ndarray) -> None:
+    reply = answer(JSON_FORM, a=values)
+
+    data = reply.body.partition(b'"data":[')[2].removesuffix(b"]}]}")
+    assert [np.float64(text) for text in json.loads(b"[" + data + b"]")] == pytest.approx(
+        values.reshape(-1).astype(np.float64).tolist(), rel=0, abs=0, nan_ok=True
+    )
+    assert data.startswith(json.dumps(values.reshape(-1).tolist()[:3], separators=(",", ":"))[1:-1].encode())
+
+
 def test_the_word_null_in_a_string_changes_nothing() -> None:
     reply = answer(JSON_FORM, a=strings(b"null"), b=np.array([1.5]))
 
@@ -83,13 +106,51 @@ def test_the_word_null_in_a_string_changes_nothing() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_half_precision_has_no_json_form(dtype: type) -> None:
-    with pytest.raises(InvalidRequestError, match=r"sending B?FP?16 data via JSON is not supported.*output 'a'"):
-        answer(JSON_FORM, a=np.zeros(1, dtype))
+    with pytest.raises(InvalidRequestError) as caught:
+        answer(JSON_FORM, a=np.zeros(0, dtype))
+
+    assert str(caught.value) == (
+        f"sending {'FP16' if dtype is np.float16 else 'BF16'} data via JSON is not supported. Please use the binary "
+        "data format for output"
+    )
 
 
-def test_bytes_that_are_not_utf8_have_no_json_form() -> None:
-    with pytest.raises(InvalidRequestError, match="not UTF-8"):
-        answer(JSON_FORM, a=strings(b"\xff"))
+def test_bytes_that_are_no_utf8_are_sent_in_json_as_they_are() -> None:
+    reply = answer(JSON_FORM, a=strings(b'\xff\xfe\x00"\n\\/', "é".encode()))
+
+    assert b'"data":["\xff\xfe\\u0000\\"\\n\\\\/","\xc3\xa9"]' in reply.body
+
+
+def test_the_parameters_of_an_answer_come_before_its_outputs() -> None:
+    response = InferResponse(
+        model="m", version=3, outputs={}, parameters={"a": 1, "b": True, "c": "x", "d": 0.5, "e": math.inf}
+    )
+
+    reply = render(Decoded(InferRequest(model="m", inputs={}), JSON_FORM), response, SPEC)
+
+    assert reply.body == (
+        b'{"model_name":"m","model_version":"3",'
+        b'"parameters":{"a":1,"b":true,"c":"x","d":0.5,"e":Infinity},"outputs":[]}'
+    )
+
+
+class Sink:
+    """A region of shared memory that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[bytes, str]] = []
+
+    def write(self, data: memoryview | bytes, output: str) -> None:
+        self.written.append((bytes(data), output))
+
+
+def test_an_output_in_shared_memory_leaves_only_its_description() -> None:
+    sink = Sink()
+
+    reply = answer(OutputForm(is_binary=False, region=sink), a=np.array([[1, 2]], np.int16))  # type: ignore[arg-type]
+
+    assert sink.written == [(b"\1\0\2\0", "a")]
+    assert json.loads(reply.body)["outputs"] == [{"name": "a", "datatype": "INT16", "shape": [1, 2]}]
 
 
 def test_classes_are_sorted_labelled_and_shaped_by_row() -> None:

@@ -204,7 +204,7 @@ def test_a_body_over_the_limit_is_answered_and_the_connection_still_works(port: 
 
     connection.close()
 
-    assert refusal.status == 413
+    assert refusal.status == 400
     assert "--http-max-input-size" in orjson.loads(text)["error"]
     assert ready.status == 200
 

@@ -1,0 +1,182 @@
+"""Plain requests: their application is called when they are complete, and they are answered with one write.
+
+Clients send the same head again and again, to the byte. So a head that httptools has parsed once is kept with what it
+meant; the next request with it needs a look-up and a length instead of a parser. Requests that ask for anything special
+go the way of uvicorn.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from typing_extensions import override
+from uvicorn.protocols.http.httptools_impl import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
+
+from gateway.asgi import Exchange, Message, Reply
+
+MAX_KNOWN_HEADS = 512
+MAX_KNOWN_HEAD_BYTES = 2 << 10
+MAX_BODY_BYTES = 16 << 20
+"""Bodies up to here are collected before the application is called; it sees larger ones come, and may refuse them."""
+
+_HEAD_END = b"\r\n\r\n"
+_SPECIAL = frozenset((b"transfer-encoding", b"expect", b"upgrade"))
+_MAX_DIGITS = len(str(MAX_BODY_BYTES))
+_ONE_WRITE_BYTES = 16 << 10  # copying more costs more than a second piece
+
+
+class Head(NamedTuple):
+    """What a head means: the scope without what belongs to the connection, and the length of the body."""
+
+    scope: dict[str, Any]
+    body_bytes: int
+
+
+class KnownHeads:
+    """The plain heads of late, by their bytes. One for all connections of a server.
+
+    Args:
+        max_body_bytes: Heads that announce more are not plain: the application refuses them before the body comes.
+    """
+
+    def __init__(self, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        self._max_body_bytes = min(max_body_bytes, MAX_BODY_BYTES)
+        self._heads: dict[bytes, Head] = {}
+
+    def find(self, data: bytes) -> tuple[Head, int] | None:
+        """What the head at the beginning of the data means, and where it ends; None if it is not known."""
+        end = data.find(_HEAD_END, 0, MAX_KNOWN_HEAD_BYTES) + len(_HEAD_END)
+        head = self._heads.get(data[:end])
+        return None if head is None else (head, end)
+
+    def learn(self, data: bytes, head: Head) -> None:
+        """Keep what a parser made of the head at the beginning of the data.
+
+        Args:
+            data: What was read, from the first byte of a request on.
+            head: What the parser made of it.
+        """
+        end = data.find(_HEAD_END, 0, MAX_KNOWN_HEAD_BYTES) + len(_HEAD_END)
+        text = data[:end]
+        # Where a parser with another idea of the ends of lines would see another head, it is none of ours.
+        if not text.count(b"\n") == text.count(b"\r\n") == len(head.scope["headers"]) + 2:
+            return
+        if len(self._heads) >= MAX_KNOWN_HEADS:
+            self._heads.clear()  # whoever sends ever new heads pays with parsing, not we with memory
+        self._heads[text] = head
+
+    def plain_body_bytes(self, headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+        """The length of the body as the headers tell it; None if they ask for anything special."""
+        body_bytes: int | None = None
+        for name, value in headers:
+            if name == b"content-length":
+                if body_bytes is not None or not value.isdigit() or len(value) > _MAX_DIGITS:
+                    return None
+                body_bytes = int(value)
+            elif name in _SPECIAL or (name == b"connection" and value.lower() != b"keep-alive"):
+                return None
+        body_bytes = body_bytes or 0
+        return body_bytes if body_bytes <= self._max_body_bytes else None
+
+
+class HttpExchange(RequestResponseCycle, Exchange):
+    """One plain request and its answer. To uvicorn it is a cycle like others, but much cheaper to make."""
+
+    # What uvicorn sets for each request and what hardly ever changes stands here once.
+    access_log = False
+    waiting_for_100_continue = False
+    response_started = False
+    response_complete = False
+    chunked_encoding = None
+    expected_content_length = 0
+    _received = False
+
+    def __init__(self, connection: Any, scope: dict[str, Any], on_response: Callable[[], None]) -> None:
+        self.scope = scope  # type: ignore[assignment]  # ASGI's, as uvicorn made it
+        self.transport = connection.transport
+        self.flow = connection.flow
+        self.logger = connection.logger
+        self.default_headers = connection.server_state.default_headers
+        self.on_response = on_response
+        self.keep_alive = True
+        self.pieces = []
+        self._told: asyncio.Event | None = None
+        self._tasks = connection.tasks
+
+    @property
+    @override
+    def message_event(self) -> asyncio.Event:  # type: ignore[override]  # made when somebody waits, which is rare
+        """Set when there is no more to wait for: the client has left, or has its answer."""
+        if self._told is None:
+            self._told = asyncio.Event()
+        return self._told
+
+    async def run(self, app: Any) -> None:
+        """Let the application answer."""
+        try:
+            await app(self.scope, self.receive, self.send)
+            if not self.response_complete and not self.disconnected:
+                await self.run_asgi(_no_answer)
+        except BaseException as error:  # noqa: BLE001 - logged and answered as uvicorn does
+            await self.run_asgi(partial(_fail, error))
+        finally:
+            self.pieces = []  # a connection keeps its last exchange
+            self.on_response = _ignore  # it leads back to the connection: a cycle that only the collector would end
+            self._tasks.discard(self.task)
+
+    @override
+    async def receive(self) -> Message:  # type: ignore[override]
+        """ASGI's: the body, and then nothing until the client leaves."""
+        if self.is_whole and not self._received:
+            self._received = True
+            body, self.pieces = b"".join(self.pieces), []
+            return {"type": "http.request", "body": body, "more_body": False}
+        if self.is_whole and not self.disconnected and not self.response_complete:
+            await self.message_event.wait()
+        return {"type": "http.disconnect"}
+
+    @override
+    def reply(self, reply: Reply) -> bool:
+        if self.flow.write_paused or self.response_started:
+            return False
+        if self.disconnected:
+            return True
+        self._write(reply)
+        self.response_started = self.response_complete = True
+        if self._told is not None:
+            self._told.set()
+        self.on_response()
+        return True
+
+    def _write(self, reply: Reply) -> None:
+        lines = _lines(reply.status, reply.headers, *self.default_headers)
+        close = b"" if self.keep_alive else b"connection: close\r\n"
+        head = b"%b%bcontent-length: %d\r\n\r\n" % (lines, close, len(reply.body))
+        if len(reply.body) <= _ONE_WRITE_BYTES:
+            self.transport.write(head + reply.body)
+        else:
+            self.transport.write(head)
+            self.transport.write(reply.body)
+        if not self.keep_alive:
+            self.transport.close()
+
+
+def _ignore() -> None:
+    """The response is complete, and nobody cares any more."""
+
+
+async def _fail(error: BaseException, *_: object) -> None:
+    raise error
+
+
+async def _no_answer(*_: object) -> None:
+    """What an application did that came back without an answer."""
+
+
+@lru_cache(256)  # answers differ in their length, and once a second in their date
+def _lines(status: int, headers: tuple[tuple[bytes, bytes], ...], *more: tuple[bytes, bytes]) -> bytes:
+    """Status line and headers. Raises RuntimeError, as uvicorn does, for what would not stay one header."""
+    if any(HEADER_RE.search(name) or HEADER_VALUE_RE.search(value) for name, value in headers):
+        raise RuntimeError("a header of the answer is not valid")
+    return STATUS_LINE[status] + b"".join(b"%b: %b\r\n" % header for header in (*more, *headers))

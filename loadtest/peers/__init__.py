@@ -1,0 +1,1 @@
+"""Real servers and clients to compare with: their installation from public wheels, and their processes."""

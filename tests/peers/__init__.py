@@ -1,0 +1,1 @@
+"""The same requests to Shoal and to the real servers."""
