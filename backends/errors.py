@@ -55,6 +55,10 @@ class CodeError(ExecutionError):
     """The model's code answered this request with an error of its own; others of its batch are not affected."""
 
 
+class CodeUnknownError(CodeError):
+    """Something is wrong, the model's code does not say what."""
+
+
 class CodeInvalidArgumentError(CodeError):
     """The request is at fault, says the model's code."""
 

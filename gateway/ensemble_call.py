@@ -47,7 +47,7 @@ class EnsembleCall:
         answering: What each step runs.
         inputs: Of the request.
         clock: The clock of the deadline.
-        deadline_ns: Of the caller, for all steps together.
+        deadline_ns: When the caller's timeout is over, for all steps together.
         priority: Of the caller, for each step.
     """
 
@@ -148,9 +148,9 @@ class EnsembleCall:
         if self._deadline_ns is None:
             return None
         remaining_ns = self._deadline_ns - self._clock.now_ns()
-        if remaining_ns <= 0:
+        if remaining_ns <= 0 and self._spec.batching.deadlines:
             raise DeadlineExceededError
-        return remaining_ns
+        return max(remaining_ns, 1)  # for the queue of the step, as in Triton
 
 
 def _as_batch(array: Array, wanted: TensorSpec) -> Array:

@@ -64,6 +64,7 @@ class Served:
         self._decoder = decoder
         self._clock = clock
         self._default_timeout_ns = default_timeout_ns
+        self._has_deadlines = spec.batching.deadlines
         self._recorder = Recorder()
         self._largest_rows = spec.largest_batch_rows
         self._priorities = PriorityLevels(spec)
@@ -181,7 +182,7 @@ class Served:
 
     def _how(self, started_ns: int, timeout_ns: int | None, priority: int = 0) -> How:
         return {
-            "deadline_ns": None if timeout_ns is None else started_ns + timeout_ns,
+            "deadline_ns": started_ns + timeout_ns if timeout_ns is not None and self._has_deadlines else None,
             "expires_ns": started_ns + self._default_timeout_ns,
             "priority": self._priorities.of(priority),
             "timeout_ns": timeout_ns,

@@ -82,7 +82,7 @@ def complete_ensemble(text: ConfigText) -> None:
 def side_file_problems(side: SideFile) -> Iterator[ConfigError]:
     """shoal.toml says nothing that an ensemble has no use for."""
     tables = {
-        "batching": side.tables.batching.model_fields_set - {"max_queue_requests"},
+        "batching": side.tables.batching.model_fields_set - {"max_queue_requests", "deadlines"},
         "execution": side.tables.execution.model_fields_set,
     }
     for table, keys in tables.items():

@@ -14,7 +14,7 @@ from models.spec import BatchingSpec, ExecutionSpec, ModelSpec
 
 _SPEC_NAMES = {"allowed_batch_sizes": "allowed_rows"}  # by key of [batching], where the specification has another word
 
-_OF_ENSEMBLES = ("max_queue_requests",)  # what [batching] of an ensemble may have
+_OF_ENSEMBLES = ("max_queue_requests", "deadlines")  # what [batching] of an ensemble may have
 
 
 def effective_tables(spec: ModelSpec) -> dict[str, object]:
@@ -35,7 +35,7 @@ def side_text(spec: ModelSpec) -> str:
     """A shoal.toml that, beside the version's own config.pbtxt, leads to the same version; defaults are left out."""
     batching = _values(BatchingTable.model_fields, spec.batching, without_defaults_of=BatchingSpec())
     execution = _values(ExecutionTable.model_fields, spec.execution, without_defaults_of=ExecutionSpec())
-    batching["policy"] = spec.batching.policy
+    batching |= {"policy": spec.batching.policy, "deadlines": spec.batching.deadlines}
     if spec.steps:  # the models of the steps have the rest
         batching, execution = {key: batching[key] for key in _OF_ENSEMBLES if key in batching}, {}
     tables: dict[str, object] = {"output": {"name": spec.scores_output.name}, "batching": batching}

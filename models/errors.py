@@ -158,8 +158,7 @@ class ControlNotAllowedError(ControlError):
 
     def __init__(
         self,
-        text: str = "explicit model load / unload is not allowed if polling is enabled; "
-        "start the server with --model-control-mode=explicit",
+        text: str = "explicit model load / unload is not allowed if polling is enabled",
     ) -> None:
         super().__init__(text)
 

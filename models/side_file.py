@@ -14,6 +14,7 @@
     [batching]
     policy = "torchserve"            # or another profile; docs/policies.md
     faithful = false                 # the original's lateness with timeouts
+    deadlines = true                 # a request's timeout is for its whole answer
     max_queue_requests = 1024
     max_queue_rows = 4096
     oversize = "split"               # or "refuse"
@@ -73,6 +74,7 @@ class BatchingTable(_Table):
 
     policy: Annotated[str, Field(min_length=1)] | None = None
     faithful: bool = False
+    deadlines: bool | None = None
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
     max_queue_requests: _Count | None = None
     max_queue_rows: _Count | None = None
@@ -154,6 +156,7 @@ class SideFile:
             parameters={**inherited, **given},
             parameter_lines=self._parameter_lines(),
             faithful=table.faithful,
+            deadlines=table.deadlines if table.deadlines is not None else table.policy not in {None, "triton"},
             max_queue_requests=table.max_queue_requests or base.max_queue_requests,
             max_queue_rows=table.max_queue_rows or base.max_queue_rows,
             oversize=Oversize(table.oversize) if table.oversize else base.oversize,

@@ -122,6 +122,8 @@ class BatchingSpec:
         parameters: The profile's parameters under their original names; what is missing has the original's default.
         parameter_lines: Where shoal.toml gives them, for messages; under the empty name, where it gives the policy.
         faithful: Keep the original server's lateness with timeouts, instead of answering everybody on time.
+        deadlines: A request's timeout is a deadline for its whole answer. Otherwise it counts only where the policy has
+            a timeout for requests in its queue, as with Triton.
         max_queue_requests: Requests that may wait or be decoded at once.
         max_queue_rows: Rows that may wait or be decoded at once.
         oversize: What happens to requests above the largest batch.
@@ -133,6 +135,7 @@ class BatchingSpec:
     parameters: Mapping[str, object] = field(default_factory=dict)
     parameter_lines: Mapping[str, int] = field(default_factory=dict, compare=False)
     faithful: bool = False
+    deadlines: bool = False
     max_queue_requests: int = 1024
     max_queue_rows: int = 4096
     oversize: Oversize = Oversize.REFUSE

@@ -11,6 +11,7 @@ from backends.errors import (
     CodeInvalidArgumentError,
     CodeNotFoundError,
     CodeUnavailableError,
+    CodeUnknownError,
     CodeUnsupportedError,
     ExecutionError,
 )
@@ -23,6 +24,7 @@ from models.spec import ModelSpec
 
 _EXPECTED = "expected a list with a pb_utils.InferenceResponse, or None, for each request"
 _ERRORS = {
+    TritonError.UNKNOWN: CodeUnknownError,
     TritonError.NOT_FOUND: CodeNotFoundError,
     TritonError.INVALID_ARG: CodeInvalidArgumentError,
     TritonError.UNAVAILABLE: CodeUnavailableError,

@@ -42,7 +42,8 @@ def classify(name: str, scores: Array, classes: int, spec: ModelSpec) -> Array:
 def _top(row: Array, count: int, labels: tuple[str, ...]) -> list[bytes]:
     # Ascending order of the reversed row, read backwards: descending, and of equals the lower index first.
     last = len(row) - 1
-    best = last - np.argsort(row[::-1], kind="stable")[::-1][:count]
+    order = np.where(np.isnan(row), -np.inf, row) if row.dtype.kind == "f" else row  # NaN is last, as in Triton
+    best = last - np.argsort(order[::-1], kind="stable")[::-1][:count]
     pattern = "{:.6f}:{}" if row.dtype.kind == "f" else "{}:{}"
     texts = []
     for index in best.tolist():

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from loadtest.peers.install import READY
 
 HOME = Path(__file__).parents[2] / ".peers"
 _TRIES = 3
+_PATIENCE_S = 15
 _SERVING = "Started Metrics Service"  # the last of its three ports
 
 
@@ -48,6 +49,7 @@ def serving(repository: Path, *flags: str, home: Path = HOME) -> Iterator[Triton
     finally:
         _end(process)
         drain.join()
+        _close(process)
 
 
 def _started(repository: Path, flags: tuple[str, ...], home: Path) -> "tuple[subprocess.Popen[str], list[int]]":
@@ -60,6 +62,7 @@ def _started(repository: Path, flags: tuple[str, ...], home: Path) -> "tuple[sub
         if not said:
             return process, ports
         _end(process)
+        _close(process)
         if "Address already in use" not in said and "Socket" not in said:
             break
     raise RuntimeError(f"tritonserver ended before it served:\n{said}")
@@ -110,16 +113,15 @@ def _drain(process: "subprocess.Popen[str]") -> None:
         pass
 
 
+def _close(process: "subprocess.Popen[str]") -> None:
+    assert process.stderr is not None  # noqa: S101 - it was asked for
+    process.stderr.close()
+
+
 def _end(process: "subprocess.Popen[str]") -> None:
     process.terminate()
-    try:
-        process.wait(timeout=15)
-    except subprocess.TimeoutExpired:
-        pass
-    # Its workers too, whatever became of it: they are a session of their own.
-    with_workers = process.pid
-    try:
-        os.killpg(with_workers, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_PATIENCE_S)
+    with suppress(ProcessLookupError):  # its workers too, whatever became of it: they are a group of their own
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -36,7 +36,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     add_echo(root, "narrow", base_us=HOLD_US, batching="max_queue_requests = 2")
     add_mirror(root, "narrow-mirror", base_us=3 * HOLD_US, max_queue_requests=2)  # decoding takes time, too
     add_echo(root, "few-rows", max_batch_size=4, base_us=HOLD_US, batching="max_queue_rows = 4")
-    add_echo(root, "late", base_us=HOLD_US)
+    add_echo(root, "late", base_us=HOLD_US, batching="deadlines = true")
+    add_echo(root, "patient", base_us=HOLD_US // 4)
     add_echo(root, "left", base_us=HOLD_US // 2)
     with Server(f"--model-repository={root}") as server:
         yield server
@@ -138,7 +139,17 @@ async def test_a_request_that_waits_longer_than_it_may_is_504_on_classify(hasty:
     assert_unharmed(hasty)
 
 
-async def test_a_timeout_of_the_requests_own_counts(server: Server) -> None:
+async def test_a_timeout_counts_as_in_triton_only_where_a_queue_has_one(server: Server) -> None:
+    body = orjson.dumps(infer_body(2, parameters={"timeout": 1}))
+
+    answers = await first_and_second(
+        server, "patient", infer_bytes("patient", 1), post_bytes("/v2/models/patient/infer", body)
+    )
+
+    assert [answer.status for answer in answers] == [200, 200]
+
+
+async def test_a_timeout_is_a_deadline_where_the_model_says_so(server: Server) -> None:
     body = orjson.dumps(infer_body(2, parameters={"timeout": 100_000}))
 
     on_time, late = await first_and_second(

@@ -110,6 +110,9 @@ DIAMOND = (
 )
 
 
+DEADLINES = BatchingSpec(deadlines=True)
+
+
 def ensemble(
     shelf: Shelf,
     *steps: EnsembleStep,
@@ -230,7 +233,7 @@ async def test_the_first_error_ends_the_others_and_names_its_step() -> None:
     assert this.cancelling() == 0
 
 
-async def test_one_deadline_holds_for_all_steps() -> None:
+async def test_each_step_gets_what_is_left_of_the_timeout() -> None:
     clock = SettableClock()
 
     async def take_a_while(inputs: Tensors) -> Tensors:
@@ -254,7 +257,7 @@ async def test_no_step_begins_after_the_deadline() -> None:
         return await double(inputs)
 
     second = part("second")
-    asked = ensemble(Shelf(part("first", take_too_long), second), *CHAIN, clock=clock)
+    asked = ensemble(Shelf(part("first", take_too_long), second), *CHAIN, clock=clock, batching=DEADLINES)
 
     with pytest.raises(DeadlineExceededError, match="in ensemble 'both', Request timeout expired"):
         await ask(asked, 1, timeout_ns=10_000_000_000)
@@ -266,7 +269,7 @@ async def test_no_step_begins_after_the_deadline() -> None:
 @pytest.mark.parametrize("timeout_ns", [None, 1_000_000], ids=["the server's", "the caller's"])
 async def test_a_timeout_ends_the_step_that_runs(timeout_ns: int | None) -> None:
     first = part("first", Stop())
-    asked = ensemble(Shelf(first, part("second")), *CHAIN, timeout_s=0.001)
+    asked = ensemble(Shelf(first, part("second")), *CHAIN, timeout_s=0.001, batching=DEADLINES)
 
     with pytest.raises(DeadlineExceededError):
         await ask(asked, 1, timeout_ns=timeout_ns)

@@ -66,7 +66,7 @@ async def test_what_cannot_be_split_is_refused_with_the_limit(batching: dict, te
 
 async def test_a_deadline_ends_the_waiting_and_is_counted_as_rejected() -> None:
     gate = Gate()
-    async with serving(echo(), gate=gate) as service:
+    async with serving(echo(deadlines=True), gate=gate) as service:
         running = asyncio.create_task(service.infer(rows(1)))
         await asyncio.to_thread(gate.entered.acquire)
 
@@ -80,7 +80,7 @@ async def test_a_deadline_ends_the_waiting_and_is_counted_as_rejected() -> None:
 
 async def test_the_default_timeout_is_for_requests_without_their_own() -> None:
     gate = Gate()
-    async with serving(echo(), gate=gate, timeout_s=0.001) as service:
+    async with serving(echo(deadlines=True), gate=gate, timeout_s=0.001) as service:
         running = asyncio.create_task(service.infer(rows(1, timeout_ns=10**10)))
         await asyncio.to_thread(gate.entered.acquire)
 

@@ -86,8 +86,27 @@ def test_the_side_file_wins_over_the_config(tmp_path: Path) -> None:
     assert spec.batching.parameters == {"max_queue_delay_microseconds": 500}
     assert spec.batching.parameter_lines == {"": 3, "max_queue_delay_microseconds": 10}
     assert spec.batching.faithful
+    assert not spec.batching.deadlines
     assert (spec.batching.max_queue_requests, spec.batching.max_queue_rows) == (10, 20)
     assert (spec.batching.oversize.value, spec.batching.allowed_rows) == ("split", (2, 8))
+
+
+@pytest.mark.parametrize(
+    ("table", "has_deadlines"),
+    [
+        ("", False),
+        ('policy = "shoal"', True),
+        ('policy = "triton"', False),
+        ("deadlines = true", True),
+        ('policy = "shoal"\ndeadlines = false', False),
+    ],
+)
+def test_timeouts_are_deadlines_with_a_policy_of_the_side_file_or_when_it_says_so(
+    tmp_path: Path, table: str, has_deadlines: bool
+) -> None:
+    spec = spec_of(write_model(tmp_path, FAKE, f"[batching]\n{table}\n"))
+
+    assert spec.batching.deadlines == has_deadlines
 
 
 def test_the_side_file_says_where_executors_live_and_when_they_are_given_up(tmp_path: Path) -> None:

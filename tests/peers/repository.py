@@ -34,7 +34,10 @@ class TritonPythonModel:
 
     def refusal(self, request):
         number = int(pb_utils.get_input_tensor_by_name(request, "x").as_numpy().flat[0])
-        codes = ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS")
+        codes = (
+            "UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS",
+            "CANCELLED",
+        )
         code = getattr(pb_utils.TritonError, codes[number])
         return pb_utils.InferenceResponse(error=pb_utils.TritonError("not " + codes[number], code))
 """
@@ -53,8 +56,9 @@ class TritonPythonModel:
             "timeout": request.timeout(), "parameters": json.loads(request.parameters()),
             "outputs": sorted(request.requested_output_names()),
         }
-        return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([json.dumps(shown)], dtype=object))])
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([json.dumps(shown, sort_keys=True)], dtype=object))])
 """
+ODD = ECHO.replace("x.as_numpy())", "x.as_numpy()[:1])")
 HALF = ECHO.replace("for x in request.inputs()]", 'for x in request.inputs() if x.name() == "x0"]')
 TYPES = (
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64",
@@ -95,6 +99,7 @@ class Model(NamedTuple):
         )
 
 
+QUEUE = "dynamic_batching { default_queue_policy { timeout_action: REJECT %s } }"
 PAIR = (Tensor("x0"), Tensor("x1", "INT32"))
 PAIR_OUT = (Tensor("y0"), Tensor("y1", "INT32"))
 OPTIONAL = (Tensor("x0", more="optional: true"), Tensor("x1", "INT32", more="optional: true"))
@@ -109,10 +114,14 @@ MODELS = {
     "texts": Model((Tensor("x", "STRING", "1"),), (Tensor("y", "STRING", "1"),)),
     "pair": Model(PAIR, PAIR_OUT),
     "optional": Model(OPTIONAL, PAIR_OUT, max_batch_size=0),
+    "partly": Model((PAIR[0]._replace(more="optional: true"), PAIR[1]), PAIR_OUT),
+    "odd": Model(code=ODD),
     "half": Model(PAIR, PAIR_OUT, HALF),
     "labelled": Model(outputs=(Tensor("y", dims="4", more='label_filename: "labels.txt"'),)),
     "versions": Model(versions=(1, 2), more="version_policy { all {} }"),
     "slow": Model(code=SLOW, more="dynamic_batching { }"),
+    "crowded": Model(code=SLOW, max_batch_size=1, more=QUEUE % "max_queue_size: 1"),
+    "hurried": Model(code=SLOW, max_batch_size=1, more=QUEUE % "default_timeout_microseconds: 50000"),
     "fails": Model(code=FAILS),
     "refuses": Model((Tensor("x", "INT32"),), code=REFUSES),
     "shows": Model(outputs=(Tensor("y", "STRING", "1"),), code=SHOWS, max_batch_size=0),
@@ -120,12 +129,15 @@ MODELS = {
     "counted": Model(),
     "counted_grpc": Model(),
     "spare": Model(),
+    "lent": Model(),
+    "broken": Model(code="no Python"),
 }
-"""All are served from the start but `spare`."""
+UNLOADED = {"spare", "lent", "broken"}
+"""These are not served from the start: `lent` is loaded and unloaded again."""
 
 
 def write(root: Path, *names: str) -> Path:
-    """Write these models below a directory, or all of them and one that cannot be loaded."""
+    """Write these models below a directory, or all of them."""
     for name in names or MODELS:
         model = MODELS[name]
         for version in model.versions:
@@ -135,6 +147,4 @@ def write(root: Path, *names: str) -> Path:
     if names:
         return root
     (root / "labelled/labels.txt").write_text(LABELS)
-    (root / "broken").mkdir()
-    (root / "broken/config.pbtxt").write_text(Model().config("broken"))
     return root

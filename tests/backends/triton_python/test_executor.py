@@ -198,7 +198,7 @@ def test_outputs_that_code_leaves_out_are_missing_in_the_answer_and_undeclared_o
 
 
 CODES = {
-    "UNKNOWN": "CodeError",
+    "UNKNOWN": "CodeUnknownError",
     "INTERNAL": "CodeError",
     "NOT_FOUND": "CodeNotFoundError",
     "INVALID_ARG": "CodeInvalidArgumentError",

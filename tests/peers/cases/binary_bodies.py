@@ -4,6 +4,8 @@ import gzip
 import struct
 import zlib
 
+from backports import zstd
+
 from tests.peers.http_cases import LENGTH, ONE, Cases, Request, binary, body, get, in_bytes, infer, post, sized, tensor
 
 TWO = struct.pack("<2f", 1, 2)
@@ -128,6 +130,7 @@ CASES: Cases = {
     ),
     "gzip that is none": coded("gzip", JSON),
     "gzip without its end": coded("gzip", gzip.compress(JSON)[:-4]),
+    "zstd": coded("zstd", zstd.compress(JSON)),
     **{f"the coding {coding!r}": coded(coding, JSON) for coding in CODINGS},
     **{f"accepting {wish!r}": infer("echo_fp32", JSON, {"Accept-Encoding": wish}) for wish in ACCEPTED},
     "accepting gzip for an error": infer("echo_fp32", "{", {"Accept-Encoding": "gzip"}),

@@ -30,6 +30,7 @@ BODIES: dict[str, tuple[str, object]] = {
     "parameters": ("shows", {"x": 1, "a": 1, "b": "s", "parameters": {"c": 2}}),
     "a model that raises": ("fails", {"x": [1]}),
     "a model that refuses": ("refuses", {"x": [3]}),
+    "an input twice": ("single", '{"x":1,"x":2}'),
     "two inputs": ("pair", {"x0": [1, 2], "x1": [3, 4]}),
     "one of two inputs": ("pair", {"x0": [1, 2]}),
 }

@@ -1,6 +1,6 @@
 """Infer requests in JSON, right and wrong."""
 
-from tests.peers.http_cases import ONE, Cases, Request, body, infer, tensor
+from tests.peers.http_cases import ONE, Cases, Request, body, in_bytes, infer, tensor
 
 F = "echo_fp32"
 
@@ -144,6 +144,14 @@ CASES: Cases = {
     "a region that is a number": infer(F, body(tensor(parameters={"shared_memory_region": 1}))),
     "the model raises": infer("fails", body(ONE)),
     "the model raises, with an id": infer("fails", body(ONE, id="17")),
-    **{f"the model refuses with code {n}": infer("refuses", body(tensor("INT32", [1, 1], data=[n]))) for n in range(7)},
+    **{f"the model refuses with code {n}": infer("refuses", body(tensor("INT32", [1, 1], data=[n]))) for n in range(8)},
+    "a member twice": infer(F, '{"inputs":[],' + in_bytes(body(ONE)).decode()[1:]),
+    "an id that is not UTF-8": infer(F, b'{"id":"\xff",' + in_bytes(body(ONE))[1:]),
+    "JSON of 101 levels": infer(F, "[" * 101 + "]" * 101),
+    "JSON of 99 levels": infer(F, '{"a":' + "[" * 98 + "]" * 98 + "," + in_bytes(body(ONE)).decode()[1:]),
+    "a required input missing, where another is optional": infer("partly", body(tensor(name="x0", data=[1, 2]))),
+    "an optional input missing, where another is required": infer("partly", body(tensor("INT32", name="x1", data=[3, 4]))),
+    "the model answers other rows": infer("odd", body(tensor(shape=[2, 1], data=[1, 2]))),
+    "a timeout of a microsecond without a queue policy": infer("echo_fp32", body(ONE, parameters={"timeout": 1})),
     "a slow model": infer("slow", body(ONE)),
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from tests.peers.http_cases import ONE, Cases, Request, body, get, infer, post, tensor
 
-LOAD, UNLOAD, INDEX = "/v2/repository/models/spare/load", "/v2/repository/models/spare/unload", "/v2/repository/index"
+LOAD, UNLOAD, INDEX = "/v2/repository/models/lent/load", "/v2/repository/models/lent/unload", "/v2/repository/index"
 TRACE, LOGGING = "/v2/trace/setting", "/v2/logging"
 REGION = "/v2/systemsharedmemory/region/nothing"
 CUDA = "/v2/cudasharedmemory"
@@ -13,7 +13,19 @@ def loading(**parameters: object) -> Request:
     return post(LOAD, {"parameters": parameters})
 
 
-INDEX_BODIES = ("", "{}", " ", "[]", "3", "{", '{"ready":1}', '{"ready":"x"}', '{"ready":null}', '{"ready":true}', '{"a":1}')
+INDEX_BODIES = (
+    "",
+    "{}",
+    " ",
+    "[]",
+    "3",
+    "{",
+    '{"ready":1}',
+    '{"ready":"x"}',
+    '{"ready":null}',
+    '{"ready":true}',
+    '{"a":1}',
+)
 TRACES: tuple[object, ...] = (
     {}, "", "{", "[]", {"foo": 1}, {"trace_level": "OFF"}, {"trace_level": []}, {"trace_level": ["OFF"]},
     {"trace_level": ["MIN"]}, {"trace_level": ["OFF", "TIMESTAMPS"]}, {"trace_rate": 1}, {"trace_rate": "x"},
@@ -30,33 +42,30 @@ CASES: Cases = {
     **{f"index {content!r}": post(INDEX, content) for content in INDEX_BODIES},
     "index of a repository": post("/v2/repository/r/index"),
     "load and unload": (
-        post(LOAD), get("/v2/models/spare/ready"), get("/v2/models/spare"), infer("spare", body(ONE)), post(LOAD),
-        post(UNLOAD, {"parameters": {"unload_dependents": True}}), infer("spare", body(ONE)),
-        infer("spare", body(ONE), version="1"),
+        post(LOAD), get("/v2/models/lent/ready"), get("/v2/models/lent"), infer("lent", body(ONE)), post(LOAD),
+        post(UNLOAD, {"parameters": {"unload_dependents": True}}), infer("lent", body(ONE)),
+        infer("lent", body(ONE), version="1"),
     ),
     "load of an unknown model": post("/v2/repository/models/nothing/load"),
-    "load of a broken model": post("/v2/repository/models/broken/load"),
     "load of a hidden model": post("/v2/repository/models/.hidden/load"),
-    "load from a repository": post("/v2/repository/r/models/spare/load"),
+    "load from a repository": post("/v2/repository/r/models/lent/load"),
     "load with JSON that is none": post(LOAD, "{"),
     "load with an unknown parameter": loading(what="y"),
     "load with a configuration that is a number": loading(config=1),
     "load with parameters that are a list": post(LOAD, {"parameters": []}),
-    "load with a file alone": loading(**{"file:1/x": "YQ=="}),
-    "load with a broken configuration": loading(config="{"),
     "unload of an unknown model": post("/v2/repository/models/nothing/unload"),
     "unload of an unloaded model": post(UNLOAD),
-    "unload from a repository": post("/v2/repository/r/models/spare/unload"),
+    "unload from a repository": post("/v2/repository/r/models/lent/unload"),
     "unload with JSON that is none": post(UNLOAD, "{"),
     "unload with dependents of one": post(UNLOAD, {"parameters": {"unload_dependents": 1}}),
     "unload with an unknown parameter": post(UNLOAD, {"parameters": {"what": 1}}),
     "load with a configuration": (
-        loading(config='{"name":"spare","backend":"python","max_batch_size":2,'
+        loading(config='{"name":"lent","backend":"python","max_batch_size":2,'
                 '"input":[{"name":"x","data_type":"TYPE_FP32","dims":[-1]}],'
                 '"output":[{"name":"y","data_type":"TYPE_FP32","dims":[-1]}],'
                 '"instance_group":[{"kind":"KIND_CPU","count":1}]}'),
-        get("/v2/models/spare/config"),
-        infer("spare", body(tensor(shape=[3, 1], data=[1, 2, 3]))),
+        get("/v2/models/lent/config"),
+        infer("lent", body(tensor(shape=[3, 1], data=[1, 2, 3]))),
         post(UNLOAD),
     ),
     "statistics": (

@@ -105,6 +105,11 @@ CASES: Cases = {
     "classes of two rows": classes(1, tensor(shape=[2, 4], data=[1, 2, 3, 4, 4, 3, 2, 1])),
     "classes of equal values": classes(3, tensor(shape=[1, 4], data=[1, 1, 1, 1])),
     "classes of awkward values": classes(4, tensor(shape=[1, 4], data=[1e-7, 123456789, 1e20, 0.1])),
+    "classes with NaN among them": infer(
+        "labelled",
+        '{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[1,NaN,3,2]}],'
+        '"outputs":[{"name":"y","parameters":{"classification":2}}]}',
+    ),
     "classes without labels": classes(2, ONE, model="echo_fp32"),
     **{
         f"classes of {kind}": classes(2, tensor(kind, data=[3, 1]), model=f"echo_{kind.lower()}")

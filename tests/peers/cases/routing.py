@@ -26,7 +26,7 @@ PATHS = (
     "/v2/cudasharedmemory/status", "/v2/cudasharedmemory/region/x/status", "/v2/repository", "/metrics",
 )  # fmt: skip
 WRONG_METHODS = (
-    ("POST", "/v2"), ("PUT", "/v2"), ("OPTIONS", "/v2"), ("DELETE", "/v2/models/single"), ("PATCH", "/v2"),
+    ("HEAD", "/v2"), ("POST", "/v2"), ("PUT", "/v2"), ("OPTIONS", "/v2"), ("DELETE", "/v2/models/single"), ("PATCH", "/v2"),
     ("POST", "/v2/health/ready"), ("POST", "/v2/models/single"), ("POST", "/v2/models/single/ready"),
     ("POST", "/v2/models/single/config"), ("POST", "/v2/models/stats"), ("POST", "/v2/models/single/stats"),
     ("GET", "/v2/models/single/infer"), ("PUT", "/v2/models/single/infer"), ("GET", "/v2/models/nothing/infer"),

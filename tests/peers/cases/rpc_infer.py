@@ -29,7 +29,9 @@ def asked(*outputs: object, model: str = F) -> Call:
     return infer(model, X, raw=(TWO,), outputs=outputs)
 
 
-def one(shape: tuple[int, ...] = (1, 2), datatype: str = "FP32", blob: bytes = TWO, model: str = F, **fields: object) -> Call:
+def one(
+    shape: tuple[int, ...] = (1, 2), datatype: str = "FP32", blob: bytes = TWO, model: str = F, **fields: object
+) -> Call:
     """One raw tensor."""
     return infer(model, tensor(datatype, shape), raw=(blob,), **fields)
 
@@ -122,6 +124,7 @@ CASES: Cases = {
     "classes as a string": asked(output(classification="1")),
     "a negative number of classes": asked(output(classification=-1)),
     "an unsigned number of classes": asked(output(classification=(1,))),
+    "2^40 classes": asked(output(classification=2**40)),
     "a labelled class": infer(
         "labelled", tensor(shape=(1, 4)), raw=(struct.pack("<4f", 1, 4, 2, 3),), outputs=[output(classification=2)]
     ),
@@ -143,7 +146,7 @@ CASES: Cases = {
     },
     "a priority that the model has not": one(model="ranks", parameters={"priority": 4}),
     "the model raises": one(model="fails"),
-    **{f"the model refuses with code {n}": one((1, 1), "INT32", struct.pack("<i", n), "refuses") for n in range(7)},
+    **{f"the model refuses with code {n}": one((1, 1), "INT32", struct.pack("<i", n), "refuses") for n in range(8)},
     "a stream": stream(request(F, X, raw=(TWO,), id="1"), request("single", tensor(shape=(2,)), raw=(TWO,), id="2")),
     "a stream of nothing": stream(),
     "a stream with errors": stream(
