@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from batching.core.batches import CloseReason
 from batching.core.commands import Part, Start
@@ -12,6 +12,7 @@ from batching.ports import BatchResult, BatchTimes
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
+Result_contra = TypeVar("Result_contra", contravariant=True)
 
 
 @dataclass(slots=True)  # not frozen, nor a tuple: one is made for each request, in half the time
@@ -68,11 +69,27 @@ class Splitting(Generic[Payload, Result]):
     join: Callable[[Sequence[Result]], Result]
 
 
+class Promise(Protocol[Result_contra]):
+    """Where an answer goes: a future, or a `Submission`."""
+
+    def done(self) -> bool:
+        """Whether it takes nothing more."""
+        ...
+
+    def set_result(self, result: Result_contra, /) -> None:
+        """The answer."""
+        ...
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """The error that is the answer."""
+        ...
+
+
 class Caller(Generic[Payload, Result]):
     """A caller. In the runner's table from its reservation until it leaves with its answer or without.
 
     Args:
-        future: Where the answer goes.
+        promise: Where the answer goes.
         rows: Rows of the request; kept.
         is_held: Keep the answer until `release`.
 
@@ -92,18 +109,24 @@ class Caller(Generic[Payload, Result]):
     _rows_left = 0
     _parts: list[tuple[int, Answer[Result]]] | None = None
 
-    def __init__(self, future: "asyncio.Future[Answer[Result]]", rows: int, *, is_held: bool) -> None:
-        self.future = future
+    def __init__(self, promise: Promise[Answer[Result]], rows: int, *, is_held: bool) -> None:
+        self._promise = promise
         self.rows = rows
         if is_held:
             self._is_held = True
+
+    @property
+    def future(self) -> "asyncio.Future[Answer[Result]]":
+        """The promise, of a caller that waits for it in a task."""
+        assert isinstance(self._promise, asyncio.Future)  # noqa: S101 - reserved tickets have one
+        return self._promise
 
     def answer(self, answer: Answer[Result]) -> None:
         """All rows are there."""
         if self._is_held:
             self.outcome = answer
-        elif not self.future.done():  # the caller may have left, or its deadline passed
-            self.future.set_result(answer)
+        elif not self._promise.done():  # the caller may have left, or its deadline passed
+            self._promise.set_result(answer)
 
     def answer_part(self, answer: Answer[Result], part: Part, join: Callable[[Sequence[Result]], Result]) -> None:
         """Some rows are there; with the last of them the request is answered."""
@@ -121,8 +144,8 @@ class Caller(Generic[Payload, Result]):
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, unless something else was first."""
-        if not self.future.done():
-            self.future.set_exception(error)
+        if not self._promise.done():
+            self._promise.set_exception(error)
 
     def release(self) -> None:
         """What is held may leave."""

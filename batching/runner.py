@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
 from batching.alarm import Alarm
-from batching.callers import Answer, BatchReport, Caller, Members, Splitting
+from batching.callers import Answer, BatchReport, Caller, Members, Promise, Splitting
 from batching.clock import Clock
 from batching.core.commands import Abort, Command, Expire, Refuse, Release, Start
 from batching.core.errors import DeadlineExceededError, PolicyError, ShuttingDownError, refusal_error
@@ -29,6 +29,7 @@ from batching.core.statistics import SchedulerStatistics
 from batching.ports import BatchResult, Instance
 from batching.reservations import How, Reservation
 from batching.sharing import Seat, seated
+from batching.submissions import Reply, Submission
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
@@ -64,6 +65,7 @@ class Runner(Generic[Payload, Result]):
         self._is_ordered = scheduler.preserves_ordering
         self._entries: dict[int, Caller[Payload, Result]] = {}
         self._events: list[Event] = []
+        self._settled: list[Submission[Answer[Result]]] = []  # to be delivered in this turn of the loop
         self._flushing = False  # a flush is planned for this turn of the loop
         self._armed_ns: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # set while `run` runs
@@ -95,18 +97,29 @@ class Runner(Generic[Payload, Result]):
 
     def reserve(self, rows: int, **how: Unpack[How]) -> Reservation[Payload, Result]:
         """Admit a request; use the result as a context manager. Arguments and errors as of `Scheduler.reserve`."""
-        ticket = self._admit(rows, self._clock.now_ns(), how)
+        ticket = self._admit(rows, self._clock.now_ns(), how, asyncio.get_running_loop().create_future())
         self._arm()
         return Reservation(self, ticket)
 
-    async def execute(self, payload: Payload, rows: int, **how: Unpack[How]) -> Answer[Result]:
-        """Admit, queue and wait in one step, for rows that are ready.
+    def submit(
+        self, payload: Payload, rows: int, reply: Reply[Answer[Result]], **how: Unpack[How]
+    ) -> Submission[Answer[Result]]:
+        """Admit and queue in one step, for rows that are ready. The reply comes when the next batch has started.
 
-        Raises as `Scheduler.reserve` and `Reservation.execute`.
+        Raises as `Scheduler.reserve`; the errors of `Reservation.execute` go to the reply.
         """
         now_ns = self._clock.now_ns()
-        ticket = self._admit(rows, now_ns, how)
-        future = self._queue(ticket, payload, now_ns)
+        submission: Submission[Answer[Result]] = Submission(self, reply)
+        submission.ticket = self._admit(rows, now_ns, how, submission)
+        self._queue(submission.ticket, payload, now_ns)
+        return submission
+
+    async def execute(self, payload: Payload, rows: int, **how: Unpack[How]) -> Answer[Result]:
+        """As `submit`, for callers that wait."""
+        now_ns = self._clock.now_ns()
+        future: asyncio.Future[Answer[Result]] = asyncio.get_running_loop().create_future()
+        ticket = self._admit(rows, now_ns, how, future)
+        self._queue(ticket, payload, now_ns)
         try:  # as in `wait_for_answer`, which would be a coroutine more for each request
             return await future
         finally:
@@ -147,12 +160,35 @@ class Runner(Generic[Payload, Result]):
         """The scheduler's snapshot."""
         return self._scheduler.statistics()
 
-    def _admit(self, rows: int, now_ns: int, how: How) -> int:
+    def _admit(self, rows: int, now_ns: int, how: How, promise: Promise[Answer[Result]]) -> int:
         if self._loop is None:
             raise ShuttingDownError
         ticket = self._scheduler.reserve(rows, now_ns, **how)
-        self._entries[ticket] = Caller(self._loop.create_future(), rows, is_held=self._is_ordered)
+        self._entries[ticket] = Caller(promise, rows, is_held=self._is_ordered)
         return ticket
+
+    # For submissions
+
+    def note_settled(self, submission: Submission[Answer[Result]]) -> None:
+        """Deliver its outcome after the next flush: what runs next does not wait for what is done with answers."""
+        if not self._settled:
+            asyncio.get_running_loop().call_soon(self._deliver)
+        self._settled.append(submission)
+
+    def forsake(self, ticket: int) -> None:
+        """Forget a queued ticket."""
+        del self._entries[ticket]
+        self._post(Withdrawn(ticket))
+
+    def _deliver(self) -> None:
+        settled, self._settled = self._settled, []
+        for submission in settled:
+            del self._entries[submission.ticket]
+            try:
+                submission.deliver()
+            except Exception as error:  # noqa: BLE001 - told as asyncio does; the others' answers are due all the same
+                context = {"message": "an answer could not be delivered", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
 
     # For reservations
 
@@ -171,7 +207,8 @@ class Runner(Generic[Payload, Result]):
 
     async def wait_for_answer(self, ticket: int, payload: Payload) -> Answer[Result]:
         """Queue a ticket's payload and wait."""
-        future = self._queue(ticket, payload, self._clock.now_ns())
+        self._queue(ticket, payload, self._clock.now_ns())
+        future = self._entries[ticket].future
         try:
             return await future
         finally:
@@ -182,12 +219,11 @@ class Runner(Generic[Payload, Result]):
         self._entries.pop(ticket).forget()
         self._post(Withdrawn(ticket))
 
-    def _queue(self, ticket: int, payload: Payload, now_ns: int) -> "asyncio.Future[Answer[Result]]":
+    def _queue(self, ticket: int, payload: Payload, now_ns: int) -> None:
         entry = self._entries[ticket]
         entry.payload = payload
         entry.arrived_ns = now_ns
         self._post(Arrived(ticket))
-        return entry.future
 
     def _leave(self, ticket: int, future: "asyncio.Future[Answer[Result]]") -> None:
         del self._entries[ticket]

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from batching.submissions import Call, Reply
 from gateway.engine import VersionStatistics
 from models.inference import Tensors, Timing
 from models.preprocessing import Preprocessing
@@ -19,6 +20,12 @@ class Answering(Protocol):
     @property
     def is_available(self) -> bool:
         """Whether a request could be answered now."""
+        ...
+
+    def submit(
+        self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int, reply: Reply[tuple[Tensors, Timing]]
+    ) -> Call | None:
+        """As `infer`, without a task; None for what only `infer` can do. Raises for what is not admitted."""
         ...
 
     async def infer(

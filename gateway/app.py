@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -12,12 +13,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backends.devices import GpuMonitor
 from gateway import torchserve_paths
+from gateway.asgi import Begin, Exchange
 from gateway.classify import ClassifySurface, create_router, error_response
 from gateway.control_access import GuardedControl
 from gateway.effective_config import create_config_router
 from gateway.engine import Engine, VersionStatistics
 from gateway.metrics import CONTENT_TYPE, Snapshot, render_metrics
 from gateway.scaling import create_scale_router
+from gateway.v2.app import V2Surface
 from gateway.v2.openapi import V2_PATHS
 
 
@@ -29,7 +32,7 @@ class Gateway:
         rest: What answers all other paths.
     """
 
-    def __init__(self, v2: ASGIApp, rest: ASGIApp) -> None:
+    def __init__(self, v2: V2Surface, rest: ASGIApp) -> None:
         self._v2 = v2
         self._rest = rest
         self._leaving = False
@@ -42,10 +45,22 @@ class Gateway:
         """Answer one request."""
         if self._leaving:
             send = _closing(send)
-        path: str = scope.get("path", "")
-        if scope["type"] == "http" and path.startswith("/v2") and path[3:4] in {"", "/"}:
+        if _is_v2(scope):
             return self._v2(scope, receive, send)
         return self._rest(scope, receive, send)
+
+    def plan(self, scope: Scope) -> Begin | None:
+        """See `KnownHeads`."""
+        begin = self._v2.plan(scope) if _is_v2(scope) else None
+        return None if begin is None else partial(self._begin, begin)
+
+    def _begin(self, begin: Begin, exchange: Exchange) -> bool:
+        return not self._leaving and begin(exchange)
+
+
+def _is_v2(scope: Scope) -> bool:
+    path: str = scope.get("path", "")
+    return scope["type"] == "http" and path.startswith("/v2") and path[3:4] in {"", "/"}
 
 
 def _closing(send: Send) -> Send:

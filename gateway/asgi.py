@@ -25,6 +25,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = dict[bytes, bytes]
 """Request headers by lower-case name; of a repeated header the last value."""
 
@@ -63,12 +64,26 @@ class Exchange:
     """The client has left."""
     is_abandonable = False
     """The server shall cancel the task when the client leaves."""
+    withdraw: Callable[[], None] | None = None
+    """Called when the client leaves, while there is no task."""
     task: "asyncio.Task[None]"
     """Runs the application."""
 
     def reply(self, reply: Reply) -> bool:
         """Answer. False when it cannot be done at once: then `send` waits until it can."""
         raise NotImplementedError
+
+    def finish(self, reply: Reply) -> None:
+        """Answer a request that no task runs for, as soon as it can be done."""
+        raise NotImplementedError
+
+    def hand_over(self, app: "App") -> None:
+        """Let an application go on with it, in a task."""
+        raise NotImplementedError
+
+
+Begin = Callable[[Exchange], bool]
+"""Takes a complete request and sees to its answer without a task; or does nothing with it, and says False."""
 
 
 def _exchange_of(channel: Receive | Send) -> Exchange | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from backends.members import MemberStatus
+from batching.submissions import Call, Reply
 from models.inference import ClassifyRequest, ClassifyResponse, InferRequest, InferResponse
 from models.spec import ModelSpec
 
@@ -122,6 +123,21 @@ class Engine(Protocol):
             InvalidRequestError: The tensors do not fit the model.
             BatchingError: Refused or expired: queue full, deadline, too many rows, shutting down.
             BackendError: The execution failed.
+        """
+        ...
+
+    def submit(self, request: InferRequest, reply: Reply[InferResponse]) -> Call | None:
+        """As `infer`, for a surface that would rather be called than wait in a task.
+
+        Args:
+            request: What to run.
+            reply: Gets the answer or the error, or CancelledError when the call was cancelled. Must not raise.
+
+        Returns:
+            What cancels it; None if nothing was done: the request needs a task, so `infer` has to be asked.
+
+        Raises:
+            As `infer`, for a request that was not admitted; there is no reply then.
         """
         ...
 

@@ -19,6 +19,7 @@ from batching.core.batches import CloseReason
 from batching.core.errors import BatchingError, DeadlineExceededError, QueueFullError, ShuttingDownError
 from batching.core.statistics import SchedulerStatistics
 from batching.ports import BatchTimes
+from batching.submissions import Reply
 from gateway.answering import Answering
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
@@ -67,6 +68,17 @@ class Ensemble:
             return not self._is_closed and all(self._is_available(step.model, step.version) for step in self.spec.steps)
         except (ModelUnavailableError, BackendError):
             return False
+
+    def submit(
+        self,
+        _inputs: Tensors,
+        _rows: int,
+        _timeout_ns: int | None,
+        _priority: int,
+        _reply: Reply[tuple[Tensors, Timing]],
+    ) -> None:
+        """None: steps that wait for each other need a task."""
+        return
 
     async def infer(
         self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int = 0

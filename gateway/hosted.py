@@ -27,16 +27,24 @@ class Hosted:
         """What is served."""
         return self.served.spec
 
-    def __enter__(self) -> Answering:
+    def lease(self) -> Answering:
+        """What the block of the context manager does at its begin, for who has no block."""
         self._leases += 1
         return self.served
+
+    def release(self) -> None:
+        """The end of a lease."""
+        self._leases -= 1
+        if not self._leases and self._unused is not None:
+            self._unused.set()
+
+    def __enter__(self) -> Answering:
+        return self.lease()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._leases -= 1
-        if not self._leases and self._unused is not None:
-            self._unused.set()
+        self.release()
 
     async def retire(self) -> None:
         """Wait until nobody uses it any more, and close it. Who might still find it has to be told before."""

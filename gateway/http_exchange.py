@@ -1,8 +1,8 @@
 """Plain requests: their application is called when they are complete, and they are answered with one write.
 
 Clients send the same head again and again, to the byte. So a head that httptools has parsed once is kept with what it
-meant; the next request with it needs a look-up and a length instead of a parser. Requests that ask for anything special
-go the way of uvicorn.
+meant; the next request with it needs a look-up and a length instead of a parser. And the application may say once for
+a head how such requests are answered without a task. Requests that ask for anything special go the way of uvicorn.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
 
-from gateway.asgi import Exchange, Message, Reply
+from gateway.asgi import App, Begin, Exchange, Message, Receive, Reply, Scope, Send, send_reply
 
 MAX_KNOWN_HEADS = 512
 MAX_KNOWN_HEAD_BYTES = 2 << 10
@@ -27,10 +27,14 @@ _ONE_WRITE_BYTES = 16 << 10  # copying more costs more than a second piece
 
 
 class Head(NamedTuple):
-    """What a head means: the scope without what belongs to the connection, and the length of the body."""
+    """What a head means: the scope without what belongs to the connection, and the length of the body.
+
+    And how a request with it is begun, if it can be without a task.
+    """
 
     scope: dict[str, Any]
     body_bytes: int
+    begin: Begin | None = None
 
 
 class KnownHeads:
@@ -38,10 +42,14 @@ class KnownHeads:
 
     Args:
         max_body_bytes: Heads that announce more are not plain: the application refuses them before the body comes.
+        plan: Says for the scope of a head how requests with it are begun without a task, or None.
     """
 
-    def __init__(self, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self, max_body_bytes: int = MAX_BODY_BYTES, plan: Callable[[Scope], Begin | None] | None = None
+    ) -> None:
         self._max_body_bytes = min(max_body_bytes, MAX_BODY_BYTES)
+        self._plan = plan
         self._heads: dict[bytes, Head] = {}
 
     def find(self, data: bytes) -> tuple[Head, int] | None:
@@ -64,7 +72,7 @@ class KnownHeads:
             return
         if len(self._heads) >= MAX_KNOWN_HEADS:
             self._heads.clear()  # whoever sends ever new heads pays with parsing, not we with memory
-        self._heads[text] = head
+        self._heads[text] = head if self._plan is None else head._replace(begin=self._plan(head.scope))
 
     def plain_body_bytes(self, headers: Iterable[tuple[bytes, bytes]]) -> int | None:
         """The length of the body as the headers tell it; None if they ask for anything special."""
@@ -92,17 +100,47 @@ class HttpExchange(RequestResponseCycle, Exchange):
     expected_content_length = 0
     _received = False
 
-    def __init__(self, connection: Any, scope: dict[str, Any], on_response: Callable[[], None]) -> None:
-        self.scope = scope  # type: ignore[assignment]  # ASGI's, as uvicorn made it
+    _told: asyncio.Event | None = None
+
+    def __init__(self, connection: Any, head: Head, on_response: Callable[[], None]) -> None:
         self.transport = connection.transport
         self.flow = connection.flow
-        self.logger = connection.logger
         self.default_headers = connection.server_state.default_headers
         self.on_response = on_response
         self.keep_alive = True
         self.pieces = []
-        self._told: asyncio.Event | None = None
-        self._tasks = connection.tasks
+        self._head = head
+        self._connection = connection
+
+    @override
+    def hand_over(self, app: App) -> None:
+        connection = self._connection
+        self.withdraw = None
+        self.scope = connection.scope_of(self._head)
+        self.logger = connection.logger
+        self.task = connection.loop.create_task(self._run(app))
+        connection.tasks.add(self.task)
+
+    @override
+    def finish(self, reply: Reply) -> None:
+        try:
+            if self.reply(reply):
+                self._close()
+            else:
+                self.hand_over(partial(_send, reply))
+        except Exception as error:  # noqa: BLE001 - logged and answered as that of an application
+            self.hand_over(partial(_fail, error))
+
+    def client_left(self) -> None:
+        """The connection is lost."""
+        self.disconnected = True
+        self.message_event.set()
+        withdraw = self.withdraw
+        if withdraw is not None:
+            self._close()
+            withdraw()
+        elif self.is_abandonable:
+            self.task.cancel()
 
     @property
     @override
@@ -112,8 +150,7 @@ class HttpExchange(RequestResponseCycle, Exchange):
             self._told = asyncio.Event()
         return self._told
 
-    async def run(self, app: Any) -> None:
-        """Let the application answer."""
+    async def _run(self, app: App) -> None:
         try:
             await app(self.scope, self.receive, self.send)
             if not self.response_complete and not self.disconnected:
@@ -121,9 +158,14 @@ class HttpExchange(RequestResponseCycle, Exchange):
         except BaseException as error:  # noqa: BLE001 - logged and answered as uvicorn does
             await self.run_asgi(partial(_fail, error))
         finally:
-            self.pieces = []  # a connection keeps its last exchange
-            self.on_response = _ignore  # it leads back to the connection: a cycle that only the collector would end
-            self._tasks.discard(self.task)
+            self._connection.tasks.discard(self.task)
+            self._close()
+
+    def _close(self) -> None:
+        """Keep nothing, as a connection keeps its last exchange: cycles would only end by the collector."""
+        self.pieces = []
+        self.on_response = _ignore
+        self.withdraw = self._connection = None
 
     @override
     async def receive(self) -> Message:  # type: ignore[override]
@@ -168,6 +210,10 @@ def _ignore() -> None:
 
 async def _fail(error: BaseException, *_: object) -> None:
     raise error
+
+
+async def _send(reply: Reply, _scope: Scope, _receive: Receive, send: Send) -> None:
+    await send_reply(send, reply)
 
 
 async def _no_answer(*_: object) -> None:

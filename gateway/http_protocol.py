@@ -7,7 +7,7 @@ from httptools import parse_url
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.asgi import BODY_PAUSE_S
+from gateway.asgi import BODY_PAUSE_S, Begin
 from gateway.http_exchange import Head, HttpExchange, KnownHeads
 
 SWEEP_S = 1
@@ -61,6 +61,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._fresh: bytes | None = None  # what begins with a head that may be worth knowing
         self._exchange: HttpExchange | None = None  # the last plain request
         self._missing_bytes = 0  # of its body, if its head was known
+        self._plan: Begin | None = None  # likewise
         self._collects = False  # the parser gives its body
         self._unread_bytes = 0  # of answers, at the last sweep
 
@@ -78,10 +79,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         exchange = self._exchange
         if exchange is not None and not exchange.response_complete:
-            exchange.disconnected = True
-            exchange.message_event.set()
-            if exchange.is_abandonable:
-                exchange.task.cancel()
+            exchange.client_left()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -104,6 +102,7 @@ class LimitedProtocol(HttpToolsProtocol):
         head, end = found
         self._in_head = False
         self._begin(head)
+        self._plan = head.begin
         self._missing_bytes = head.body_bytes
         self._take(data[end:])
         return True
@@ -114,10 +113,14 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _begin(self, head: Head) -> None:
         self._sweeps = 0
+        self.cycle = self._exchange = HttpExchange(self, head, self.on_response_complete)
+
+    def scope_of(self, head: Head) -> dict[str, Any]:
+        """ASGI's, as uvicorn makes it."""
         scope = head.scope.copy()
         scope["client"], scope["server"], scope["scheme"] = self.client, self.server, self.scheme
         scope["state"] = self.app_state.copy()
-        self.cycle = self._exchange = HttpExchange(self, scope, self.on_response_complete)
+        return scope
 
     def _take(self, data: bytes) -> None:
         """What was read behind a known head, or is missing there."""
@@ -127,8 +130,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._missing_bytes -= len(data)
         if data:
             self._add(data)
-        if not self._missing_bytes:
-            self._start()
+        if not self._missing_bytes and (rest or self._plan is None or not self._plan(self._exchange)):
+            self._start()  # also when there is a next request: what ends at once would be a recursion
         if rest:
             self.data_received(rest)
 
@@ -143,8 +146,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _start(self) -> None:
         exchange = self._exchange
         assert exchange is not None  # noqa: S101 - it is complete
-        exchange.task = self.loop.create_task(exchange.run(self.app))
-        self.tasks.add(exchange.task)
+        exchange.hand_over(self.app)
 
     # Requests whose head is parsed
 

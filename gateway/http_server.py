@@ -27,7 +27,7 @@ class HttpServer(uvicorn.Server):
     """Serves one ASGI application on one bound socket until `stop`; waits for running requests until `force`.
 
     Args:
-        app: The application.
+        app: The application; if it has a `plan`, see `KnownHeads`, it is asked for that.
         listener: A socket from `bind`.
         max_connections: Open ones; what comes beyond is answered 503.
         max_body_bytes: Above it the application refuses a request by its head alone.
@@ -41,7 +41,8 @@ class HttpServer(uvicorn.Server):
         max_connections: int = 10_000,
         max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
-        protocol = partial(LimitedProtocol, known=KnownHeads(max_body_bytes), max_connections=max_connections)
+        known = KnownHeads(max_body_bytes, getattr(app, "plan", None))
+        protocol = partial(LimitedProtocol, known=known, max_connections=max_connections)
         super().__init__(
             uvicorn.Config(
                 app,

@@ -1,11 +1,13 @@
 """The engine with one log line a request."""
 
 import logging
+from functools import partial
 from typing import Any
 
 from typing_extensions import override
 
 from batching.clock import MILLISECOND_NS, Clock
+from batching.submissions import Call, Reply
 from gateway.service import InferenceService
 from models.inference import ClassifyRequest, ClassifyResponse, InferRequest, InferResponse
 
@@ -22,18 +24,42 @@ class LoggedService(InferenceService):
         self._clock = clock
 
     @override
-    async def infer(self, request: InferRequest) -> InferResponse:
-        fields: Fields = {"call": "infer", "model": request.model, "request_id": request.request_id}
+    def submit(self, request: InferRequest, reply: Reply[InferResponse]) -> Call | None:
         started_ns = self._clock.now_ns()
         try:
-            response = await super().infer(request)
-            fields |= {"version": response.version, "batch_rows": response.timing.batch_rows, "outcome": "ok"}
+            return super().submit(request, partial(self._answered, request, reply, started_ns))
         except BaseException as error:
-            fields |= {"version": request.version, "outcome": type(error).__name__}
+            self._tell(request, error, started_ns)
             raise
-        finally:
-            self._write(fields, started_ns)
+
+    def _answered(
+        self,
+        request: InferRequest,
+        reply: Reply[InferResponse],
+        started_ns: int,
+        outcome: InferResponse | BaseException,
+    ) -> None:
+        self._tell(request, outcome, started_ns)
+        reply(outcome)
+
+    @override
+    async def _infer_in_task(self, request: InferRequest) -> InferResponse:
+        started_ns = self._clock.now_ns()
+        try:
+            response = await super()._infer_in_task(request)
+        except BaseException as error:
+            self._tell(request, error, started_ns)
+            raise
+        self._tell(request, response, started_ns)
         return response
+
+    def _tell(self, request: InferRequest, outcome: InferResponse | BaseException, started_ns: int) -> None:
+        fields: Fields = {"call": "infer", "model": request.model, "request_id": request.request_id}
+        if isinstance(outcome, BaseException):
+            fields |= {"version": request.version, "outcome": type(outcome).__name__}
+        else:
+            fields |= {"version": outcome.version, "batch_rows": outcome.timing.batch_rows, "outcome": "ok"}
+        self._write(fields, started_ns)
 
     @override
     async def classify(self, request: ClassifyRequest) -> ClassifyResponse:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from batching.core.scheduler import Scheduler
 from batching.reservations import How, Reservation
 from batching.runner import Runner
 from batching.sharing import Seat
+from batching.submissions import Call, Reply, settle
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
 from gateway.policies import PriorityLevels
@@ -31,6 +33,7 @@ from models.response_rows import joined
 from models.spec import ModelSpec, Oversize
 
 Answers = Sequence[Answer[Tensors]]
+Outcome = Answer[Tensors] | BaseException
 
 
 class Served:
@@ -105,18 +108,44 @@ class Served:
         self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int = 0
     ) -> tuple[Tensors, Timing]:
         """Run ready tensors; a request above the largest batch is cut into chunks if the model says so."""
+        future: asyncio.Future[tuple[Tensors, Timing]] = asyncio.get_running_loop().create_future()
+        call = self.submit(inputs, rows, timeout_ns, priority, partial(settle, future))
+        if call is None:
+            return await self._infer_large(inputs, rows, timeout_ns, priority)
+        try:
+            return await future
+        finally:
+            call.cancel()  # for a caller that leaves; otherwise it is over
+
+    def submit(
+        self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int, reply: Reply[tuple[Tensors, Timing]]
+    ) -> Call | None:
+        """Run ready tensors that fit into a batch; None for others."""
+        if rows > self._largest_rows:
+            return None
         started_ns = self._clock.now_ns()
         try:
-            self._pool.check()
-            if self.spec.wants_requests:
-                inputs = self._with_request(inputs, rows)
-            how = self._how(started_ns, timeout_ns, priority)
-            if self._varies:
-                how["shape_key"] = _shape_key(inputs)
-            if rows <= self._largest_rows:
-                answer = await self._runner.execute(inputs, rows, **how)
-            else:
-                answer = _whole(await self._infer_chunks(inputs, rows, how))
+            inputs, how = self._admissible(inputs, rows, started_ns, timeout_ns, priority)
+            return self._runner.submit(inputs, rows, partial(self._answer, rows, started_ns, reply), **how)
+        except BaseException as error:
+            self._count_failure(error, started_ns, rows)
+            raise
+
+    def _answer(self, rows: int, started_ns: int, reply: Reply[tuple[Tensors, Timing]], outcome: Outcome) -> None:
+        """The end of what was submitted."""
+        if isinstance(outcome, BaseException):
+            self._count_failure(outcome, started_ns, rows)
+            reply(outcome)
+        else:
+            reply((outcome.result, self._succeed(rows, outcome, started_ns)))
+
+    async def _infer_large(
+        self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int
+    ) -> tuple[Tensors, Timing]:
+        started_ns = self._clock.now_ns()
+        try:
+            inputs, how = self._admissible(inputs, rows, started_ns, timeout_ns, priority)
+            answer = _whole(await self._infer_chunks(inputs, rows, how))
         except BaseException as error:
             self._count_failure(error, started_ns, rows)
             raise
@@ -141,6 +170,18 @@ class Served:
         """A snapshot."""
         snapshot = self._recorder.snapshot(self.spec.name, self.spec.version, self._runner.statistics())
         return replace(snapshot, members=tuple(self._pool.statuses()))
+
+    def _admissible(
+        self, inputs: Tensors, rows: int, started_ns: int, timeout_ns: int | None, priority: int
+    ) -> tuple[Tensors, How]:
+        """What the runner takes. Raises NoInstanceError."""
+        self._pool.check()
+        if self.spec.wants_requests:
+            inputs = self._with_request(inputs, rows)
+        how = self._how(started_ns, timeout_ns, priority)
+        if self._varies:
+            how["shape_key"] = _shape_key(inputs)
+        return inputs, how
 
     def _with_request(self, inputs: Tensors, rows: int) -> Tensors:
         """For code that is handed requests one by one: which rows are one, unless the inputs say so already."""

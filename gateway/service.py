@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from backends.errors import BackendError
 from batching.core.errors import BatchingError
+from batching.submissions import Call, Reply, settle
 from gateway.answering import Answering
 from gateway.catalogue import Catalogue
 from gateway.classification import top_predictions
@@ -24,6 +26,7 @@ from models.inference import (
     InferResponse,
     Parameter,
     Prediction,
+    Tensors,
     Timing,
 )
 from models.preprocessing import Preprocessing
@@ -52,20 +55,40 @@ class InferenceService:
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """See `Engine`."""
+        future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
+        call = self.submit(request, partial(settle, future))
+        if call is None:
+            return await self._infer_in_task(request)
+        try:
+            return await future
+        finally:
+            call.cancel()  # for a caller that leaves; otherwise it is over
+
+    async def _infer_in_task(self, request: InferRequest) -> InferResponse:
+        """What `submit` does not do: ensembles, and requests that are cut into chunks."""
         with self._catalogue.find(request.model, request.version) as served:
-            spec = served.spec
-            rows = validate(spec, request.inputs, request.outputs)
-            inputs = request.inputs
-            if spec.wants_requests or spec.steps:
-                inputs = attach(inputs, rows if spec.wants_requests else 1, RequestInfo.of(request))
-            outputs, timing = await served.infer(inputs, rows, request.timeout_ns, request.priority)
-        wanted = request.outputs or [tensor.name for tensor in spec.outputs]
-        # In the model's order, whatever the request's: so does Triton.
-        chosen = {name: values for name, values in outputs.items() if name in wanted}
-        parameters = parameters_of(outputs) if spec.wants_requests else NO_PARAMETERS
+            rows = validate(served.spec, request.inputs, request.outputs)
+            inputs = _inputs(served.spec, request, rows)
+            answer = await served.infer(inputs, rows, request.timeout_ns, request.priority)
+        return _response(served.spec, request, *answer)
+
+    def submit(self, request: InferRequest, reply: Reply[InferResponse]) -> Call | None:
+        """See `Engine`. The version is leased until the reply."""
+        hosted = self._catalogue.find(request.model, request.version)
+        spec = hosted.spec
         if spec.steps:
-            parameters = _of_sequence(request)
-        return InferResponse(request.model, spec.version, chosen, request.request_id, timing, parameters)
+            return None
+        rows = validate(spec, request.inputs, request.outputs)
+        inputs = _inputs(spec, request, rows)
+        call = None
+        answered = partial(_answered, hosted, request, reply)
+        served = hosted.lease()
+        try:
+            call = served.submit(inputs, rows, request.timeout_ns, request.priority, answered)
+        finally:
+            if call is None:
+                hosted.release()
+        return call
 
     async def classify(self, request: ClassifyRequest) -> ClassifyResponse:
         """See `Engine`. Each image is a request of its own, so that they batch with each other and with others'."""
@@ -153,6 +176,32 @@ class InferenceService:
 
     def _classifiers(self) -> list[str]:
         return list(dict.fromkeys(hosted.spec.name for hosted in self._catalogue.hosted() if hosted.spec.preprocessing))
+
+
+def _inputs(spec: ModelSpec, request: InferRequest, rows: int) -> Tensors:
+    """With what the request says besides its tensors, for models that are told."""
+    if not spec.wants_requests and not spec.steps:
+        return request.inputs
+    return attach(request.inputs, rows if spec.wants_requests else 1, RequestInfo.of(request))
+
+
+def _answered(
+    hosted: Hosted, request: InferRequest, reply: Reply[InferResponse], outcome: tuple[Tensors, Timing] | BaseException
+) -> None:
+    """The end of what was submitted."""
+    spec = hosted.spec
+    hosted.release()
+    reply(outcome if isinstance(outcome, BaseException) else _response(spec, request, *outcome))
+
+
+def _response(spec: ModelSpec, request: InferRequest, outputs: Tensors, timing: Timing) -> InferResponse:
+    wanted = request.outputs or [tensor.name for tensor in spec.outputs]
+    # In the model's order, whatever the request's: so does Triton.
+    chosen = {name: values for name, values in outputs.items() if name in wanted}
+    parameters = parameters_of(outputs) if spec.wants_requests else NO_PARAMETERS
+    if spec.steps:
+        parameters = _of_sequence(request)
+    return InferResponse(request.model, spec.version, chosen, request.request_id, timing, parameters)
 
 
 def _of_sequence(request: InferRequest) -> Mapping[str, Parameter]:

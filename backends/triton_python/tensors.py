@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backends.triton_python import dlpack
+
 Array = NDArray[Any]
 
 
@@ -45,8 +47,6 @@ TRITON_TO_NUMPY_TYPE = {number: numpy_type for number, _, numpy_type in _TYPES}
 NUMPY_TO_TRITON_TYPE = {numpy_type: number for number, _, numpy_type in _TYPES}
 TRITON_STRING_TO_NUMPY = {word: numpy_type for _, word, numpy_type in _TYPES}
 
-_CPU = (1, 0)  # DLPack's kDLCPU, and the device's number
-
 
 class Tensor:
     """A named array, in the memory of this process.
@@ -75,11 +75,11 @@ class Tensor:
         Raises:
             TritonModelException: It cannot be had that way.
         """
-        source: Any = tensor if hasattr(tensor, "__dlpack__") else _Capsule(tensor)
+        source: Any = tensor if hasattr(tensor, "__dlpack__") else dlpack.Capsule(tensor)
         try:
-            if source.__dlpack_device__()[0] != _CPU[0]:
+            if source.__dlpack_device__()[0] != dlpack.CPU[0]:
                 source = source.cpu()
-            return Tensor(name, np.from_dlpack(source))
+            return Tensor(name, dlpack.read(source, _BFLOAT16))
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             expected = "expected a tensor in the CPU's memory of an element type that numpy has"
             raise TritonModelException(f"tensor '{name}' cannot be read by DLPack ({error}), {expected}") from error
@@ -110,26 +110,13 @@ class Tensor:
 
     def __dlpack__(self, **options: Any) -> Any:
         try:
-            return self._array.__dlpack__(**options)
+            return dlpack.export(self._array, _BFLOAT16, options)
         except (BufferError, TypeError) as error:
             text = f"tensor '{self._name}' has elements of type {self._array.dtype}, which DLPack cannot hand on"
             raise TritonModelException(f"{text} ({error}); use as_numpy()") from error
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU
-
-
-class _Capsule:
-    """What other libraries call a DLPack capsule, as an object that numpy reads."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU  # what numpy finds out for itself, and refuses if it is not so
+        return dlpack.CPU
 
 
 def triton_to_numpy_type(data_type: int) -> Any:

@@ -4,14 +4,18 @@ The path, not the framework, is hot here: one dictionary or regular expression l
 The client's leaving is watched for only while a call takes long.
 """
 
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from batching.core.errors import QueueFullError
+from batching.submissions import Call
 from gateway import compression
 from gateway.asgi import (
+    Begin,
+    Exchange,
     Headers,
     Offload,
     Receive,
@@ -129,6 +133,94 @@ class V2Surface:
         if reply is not None:
             await send_reply(send, reply)
 
+    def plan(self, scope: Scope) -> Begin | None:
+        """How a request with this head is answered without a task; None for all but plain inference.
+
+        Plain is what is small, sent and wanted as it is, and looked at by nobody before the engine.
+        """
+        path, headers = path_of(scope), dict(scope["headers"])
+        if self._restricted is not None or self._forwarding is not None or len(path) > _MAX_CACHED_PATH:
+            return None
+        target = parse_path(path)
+        if scope["method"] != "POST" or target is None or target.action != "infer" or target.is_labelled:
+            return None
+        if b"content-encoding" in headers or compression.response_coding(headers.get(b"accept-encoding", b"")) != (
+            "identity"
+        ):
+            return None
+        if int(headers.get(b"content-length", b"0")) > min(self._limits.inline_bytes, self._limits.max_body_bytes):
+            return None
+        return partial(self._begin, target, headers.get(b"inference-header-content-length"))
+
+    def _begin(self, target: ModelPath, header_length: bytes | None, exchange: Exchange) -> bool:
+        """The way of `_infer` for a plain request: the engine calls when it has the answer."""
+        try:
+            version = None if target.version is None else parse_version(self._engine, target.model, target.version)
+            spec = self._engine.model(target.model, version)
+            decoded = self._decode(spec, version, assemble(exchange.pieces, header_length))
+            if not isinstance(decoded, Decoded):
+                return False
+            exchange.pieces = []
+            call = self._submit(exchange, spec, decoded)
+        except Exception as error:  # noqa: BLE001 - as in `__call__`
+            exchange.finish(_refusal(error))
+            return True
+        if call is None:
+            exchange.hand_over(partial(self._infer_decoded, spec, decoded))
+        else:
+            exchange.withdraw = call.cancel
+        return True
+
+    def _submit(self, exchange: Exchange, spec: ModelSpec, decoded: Decoded) -> Call | None:
+        try:
+            return self._engine.submit(decoded.request, partial(self._answered, exchange, spec, decoded))
+        except (InvalidRequestError, QueueFullError) as error:
+            raise with_request_id(error, decoded.request.request_id) from None
+
+    def _answered(
+        self, exchange: Exchange, spec: ModelSpec, decoded: Decoded, outcome: InferResponse | BaseException
+    ) -> None:
+        """The end of a plain request."""
+        if isinstance(outcome, CancelledError):
+            return  # its client has left
+        try:
+            reply = self._reply(spec, decoded, outcome)
+        except Exception as error:  # noqa: BLE001 - as in `__call__`
+            reply = _refusal(error)
+        if isinstance(reply, Reply):
+            exchange.finish(reply)
+        else:
+            exchange.hand_over(partial(self._finish_in_thread, reply))
+
+    def _reply(
+        self, spec: ModelSpec, decoded: Decoded, outcome: InferResponse | BaseException
+    ) -> Reply | Callable[[], Reply]:
+        # Nothing is raised here: a raised error would keep the frames, and they the request, until the collector runs.
+        if isinstance(outcome, InvalidRequestError | QueueFullError):
+            return _refusal(with_request_id(outcome, decoded.request.request_id))
+        return _refusal(outcome) if isinstance(outcome, BaseException) else self._render(spec, decoded, outcome)
+
+    async def _infer_decoded(
+        self, spec: ModelSpec, decoded: Decoded, _scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """What is left to do of a plain request that needs a task after all."""
+        reply: Reply | None
+        try:
+            reply = await self._run(spec, decoded, receive)
+        except Exception as error:  # noqa: BLE001 - as in `__call__`
+            reply = _refusal(error)
+        if reply is not None:
+            await send_reply(send, reply)
+
+    async def _finish_in_thread(
+        self, render: Callable[[], Reply], _scope: Scope, _receive: Receive, send: Send
+    ) -> None:
+        try:
+            reply = await self._offload(render)
+        except Exception as error:  # noqa: BLE001 - as in `__call__`
+            reply = _refusal(error)
+        await send_reply(send, reply)
+
     async def _answer(self, path: str, target: ModelPath | None, scope: Scope, receive: Receive) -> Reply | None:
         """The answer to everything but inference."""
         if self._questions.has(path):
@@ -180,6 +272,13 @@ class V2Surface:
             decoded = await self._offload(decoded)
         if self._forwarding is not None:
             decoded = _with_headers(decoded, self._forwarding, scope)
+        reply = await self._run(spec, decoded, receive)
+        accepted = headers.get(b"accept-encoding")
+        if reply is None or accepted is None:
+            return reply
+        return await self._compress(reply, compression.response_coding(accepted))
+
+    async def _run(self, spec: ModelSpec, decoded: Decoded, receive: Receive) -> Reply | None:
         try:
             response = await unless_disconnected(self._engine.infer(decoded.request), receive)
         except (InvalidRequestError, QueueFullError) as error:
@@ -187,10 +286,7 @@ class V2Surface:
         if response is None:
             return None
         reply = self._render(spec, decoded, response)
-        if not isinstance(reply, Reply):
-            reply = await self._offload(reply)
-        accepted = headers.get(b"accept-encoding")
-        return reply if accepted is None else await self._compress(reply, compression.response_coding(accepted))
+        return reply if isinstance(reply, Reply) else await self._offload(reply)
 
     def _decode(self, spec: ModelSpec, version: int | None, body: Body) -> Decoded | Callable[[], Decoded]:
         """The request, or what reads it in a thread if that takes long."""
@@ -226,6 +322,6 @@ def _with_headers(decoded: Decoded, forwarding: HeaderForwarding, scope: Scope) 
     return decoded._replace(request=request._replace(parameters={**request.parameters, **forwarded}))
 
 
-def _refusal(error: Exception) -> Reply:
+def _refusal(error: BaseException) -> Reply:
     row, text = explain(V2_ERRORS, error)
     return error_reply(row.status, text, _HEADERS.get(type(error), ()))

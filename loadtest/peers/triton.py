@@ -45,7 +45,8 @@ def serving(repository: Path, *flags: str, home: Path = HOME) -> Iterator[Triton
     drain = threading.Thread(target=_drain, args=(process,), daemon=True)  # a full pipe would stop the server
     drain.start()
     try:
-        yield Triton(*ports, process.pid)
+        http_port, grpc_port, metrics_port = ports
+        yield Triton(http_port, grpc_port, metrics_port, process.pid)
     finally:
         _end(process)
         drain.join()
@@ -63,7 +64,7 @@ def _started(repository: Path, flags: tuple[str, ...], home: Path) -> "tuple[sub
             return process, ports
         _end(process)
         _close(process)
-        if "Address already in use" not in said and "Socket" not in said:
+        if "already in use" not in said:
             break
     raise RuntimeError(f"tritonserver ended before it served:\n{said}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from batching.submissions import Reply
 from gateway.engine import BatchSizeStatistics, Duration, VersionStatistics
 from gateway.validation import validate
 from models.errors import ModelNotFoundError, NotClassifierError, VersionNotFoundError, VersionNotReadyError
@@ -131,6 +132,9 @@ class FakeEngine:
             request_id=request.request_id,
             outputs={name: values for name, values in outputs.items() if name in (request.outputs or outputs)},
         )
+
+    def submit(self, request: InferRequest, reply: Reply[InferResponse]) -> None:
+        """Everything needs a task here."""
 
     async def _hold(self) -> None:
         self.hold_entered.set()

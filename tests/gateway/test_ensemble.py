@@ -52,6 +52,9 @@ class Part:
         self.cancelled = 0
         self._compute = compute
 
+    def submit(self, *_arguments: object) -> None:
+        """Only in tasks."""
+
     async def infer(
         self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int = 0
     ) -> tuple[Tensors, Timing]:

@@ -62,6 +62,8 @@ def _content(body: bytes, headers: dict[str, str]) -> object:
 def masked(content: object) -> object:
     """The same without what time and chance decide."""
     if isinstance(content, dict):
+        if content.get("state") == "UNLOADING":  # Triton lets go of a model while it answers others
+            return masked({**content, "state": "UNAVAILABLE", "reason": "unloaded"})
         return {key: type(value).__name__ if key in TIMES else masked(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [masked(part) for part in content]

@@ -65,7 +65,7 @@ def guarded_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.fixture(scope="session")
-def faulty_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    root = repository.write(tmp_path_factory.mktemp("faulty"), "single", "lent", "broken")
+def loading_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    root = repository.write(tmp_path_factory.mktemp("loads"), "single", "lent", "broken")
     with both(root, ("--model-control-mode=explicit", "--load-model=single")) as pair:
         yield pair

@@ -1,7 +1,7 @@
 """What the real Triton 2.51 answers otherwise, on purpose: the one place that excuses a difference.
 
-Each entry says where docs/compatibility.md tells it, and which cases it explains. A case that is named here and does not
-differ any more fails, as does one that differs and is not named.
+Each entry says where docs/compatibility.md tells it, and which cases it explains. A case that is named here and does
+not differ any more fails, as does one that differs and is not named.
 """
 
 from typing import NamedTuple
@@ -28,13 +28,14 @@ def _of(told: str, area: str, *names: str) -> Known:
 _UNKNOWN_READY = "/ready of an unknown model"
 _RAISED = "but with files named without their directories"
 _LOAD_TEXT = "A configuration in a load that cannot be read is 400 with the reason"
-_NAME = "its own name and version"
-_HEADERS = "Names of forwarded headers reach the model in lower case"
+_NAME = "Shoal tells its own name and version"
+_PATTERN = "in 2.51 a part suffices"
+_VERSIONS = [(name, version) for name in ("nothing", "spare", "broken", "") for version in ("", "1")]
 KNOWN = (
     _of(_NAME, "routing", "GET /v2", "GET /v2?a=b", "GET with a body"),
     _of(_NAME, "binary_bodies", "accepting gzip for metadata"),
     _of(_NAME, "rpc_management", "ServerMetadata"),
-    _of("Paths outside of `/v2`", "routing", "GET /", "GET /metrics"),
+    _of("Paths outside of `/v2` are its own", "routing", "GET /", "GET /metrics"),
     _of("a percent-encoded name of a model", "routing", "GET /v2/models/a%20b", "GET /v2/models/s%69ngle"),
     _of(
         _UNKNOWN_READY, "routing",
@@ -42,38 +43,58 @@ KNOWN = (
     ),
     _of(
         "ModelReady of an unknown model", "rpc_management", "ModelReady of 'versions' '3'",
-        *(f"ModelReady of {name!r} {version!r}" for name in ("nothing", "spare", "broken", "") for version in ("", "1")),
+        *(f"ModelReady of {name!r} {version!r}" for name, version in _VERSIONS),
     ),
     _of("a shape of 2^63 elements or bytes", "json_bodies", "a dimension whose product overflows"),
+    _of("JSON nested too deeply", "json_bodies", "JSON of 2000 levels"),
+    _of("the same member twice in a JSON object", "json_bodies", "a member twice"),
+    _of("an id or a parameter that is not UTF-8", "json_bodies", "an id that is not UTF-8"),
     _of(_RAISED, "json_bodies", "the model raises", "the model raises, with an id"),
     _of(_RAISED, "generate", "generate: a model that raises", "generate_stream: a model that raises"),
     _of(_RAISED, "rpc_infer", "the model raises", "a stream of a model that raises"),
     _of(
+        "A request without a required input is 400 also where others are optional", "json_bodies",
+        "a required input missing, where another is optional",
+    ),
+    _of(
+        "one with other shapes, element types or numbers of rows than declared", "json_bodies",
+        "the model answers other rows",
+    ),
+    _of("a body in zstd", "binary_bodies", "zstd"),
+    _of(
         "a compressed body that is damaged or incomplete", "binary_bodies", "gzip that is none", "gzip without its end"
     ),
+    _of("NaN is the last of classes", "outputs", "classes with NaN among them"),
     _of("the same output asked for twice", "outputs", "the same output twice"),
     _of("the same output twice", "rpc_infer", "the same output twice"),
+    _of("2^32 and more classes", "rpc_infer", "2^40 classes"),
+    _of(
+        "an input that is there twice in a body of generate", "generate", "generate: an input twice",
+        "generate_stream: an input twice",
+    ),
+    _of("a second region of the same shared memory", "regions", "a second name"),
     _of("a stream with the metadata triton_grpc_error: true", "rpc_infer", "a stream of gRPC errors"),
-    _of("two negative dimensions", "rpc_infer", "two negative dimensions"),
-    _of("Why a model cannot be loaded is told in Shoal's words", "management", "load of a broken model"),
-    _of("a load with file: parameters", "management", "load with a file alone"),
-    _of("a load with file: parameters", "rpc_management", "load with a file alone"),
-    _of(_LOAD_TEXT, "management", "load with a broken configuration"),
-    _of(_LOAD_TEXT, "rpc_management", "load with a broken configuration"),
+    _of("The text for two negative dimensions names another size", "rpc_infer", "two negative dimensions"),
+    _of("Why a model cannot be loaded is told in Shoal's words", "loads", "a load that fails, and what is seen of it"),
+    _of("a load with file: parameters", "loads", "load with a file alone", "gRPC load with a file alone"),
     _of(
-        _HEADERS, "guarded", "a header for the model", "a header with other capitals", "two headers", "a header twice",
-        "a header without a value",
+        _LOAD_TEXT, "loads", "load with a broken configuration", "gRPC load with a broken configuration"
     ),
-    _of("a header of which the pattern matches a part only", "guarded", "a header that matches in part"),
+    _of("a load with an empty configuration", "loads", "gRPC load with an empty configuration"),
     _of(
-        "metadata of which the pattern matches a part only", "guarded", "gRPC metadata that matches in part"
+        "Names of forwarded headers reach the model in lower case", "guarded", "a header for the model",
+        "a header with other capitals", "two headers", "a header twice", "a header without a value",
     ),
+    _of(_PATTERN, "guarded", "a header that matches in part", "gRPC metadata that matches in part"),
 )  # fmt: skip
 
 NOT_COMPARED = {
     "a body above --http-max-input-size": "2.51 knows no such limit",
     "more than 2,000,000 values in JSON beside the numbers and strings of data, or NaN among them": "large",
     "classes of more than 1,000,000 elements": "large",
+    "shared memory that a client registers": "both servers are started so that it is allowed",
+    "more than 1024 regions": "many",
+    "a version named by a label that the model has": "labels are in a file that 2.51 does not know",
     "a shape of no rows with the data of one": "2.51 answers with memory that nobody has written",
     "classes of an output without elements": "2.51 dies",
     "classes of an output of type BYTES": "2.51 dies",
@@ -85,7 +106,9 @@ NOT_COMPARED = {
     "a load from a page of another site": "2.51 has no such check",
     "a load without the control token": "2.51 has none",
     "a message above --grpc-max-input-size, 256 MiB by default": "large",
-    "a message of more than 1 MiB with more than 2,000,000 fields, strings or 32 bytes of other typed contents": "large",
+    "a message of more than 1 MiB with more than 2,000,000 fields, strings or 32 bytes of other typed contents": (
+        "large"
+    ),
     "a message of more than 1 MiB that is no infer request": "large",
 }
 """Rows of the page's tables that no case shows, and why."""

@@ -56,7 +56,8 @@ class TritonPythonModel:
             "timeout": request.timeout(), "parameters": json.loads(request.parameters()),
             "outputs": sorted(request.requested_output_names()),
         }
-        return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([json.dumps(shown, sort_keys=True)], dtype=object))])
+        text = np.array([json.dumps(shown, sort_keys=True)], dtype=object)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", text)])
 """
 ODD = ECHO.replace("x.as_numpy())", "x.as_numpy()[:1])")
 HALF = ECHO.replace("for x in request.inputs()]", 'for x in request.inputs() if x.name() == "x0"]')

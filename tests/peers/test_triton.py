@@ -1,8 +1,8 @@
 """Every request is answered as the real Triton 2.51 answers it, or tests/peers/known.py says why not."""
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -10,10 +10,10 @@ from tests.peers import grpc_cases, http_cases
 from tests.peers.answers import NONE, ask, differences
 from tests.peers.cases import (
     binary_bodies,
-    faulty,
     generate,
     guarded,
     json_bodies,
+    loads,
     management,
     outputs,
     regions,
@@ -25,26 +25,26 @@ from tests.peers.conftest import Pair
 from tests.peers.known import excuse_of
 
 CROWD = http_cases.body(http_cases.tensor(shape=[1, 2], data=[1, 2]))
-HTTP_AREAS = (routing, json_bodies, binary_bodies, outputs, generate, management)
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(120)]
 
 
-def named(area: ModuleType, cases: Iterable[str]) -> list[str]:
-    return [f"{area.__name__.rpartition('.')[2]}: {case}" for case in cases]
+def named(cases: str, *areas: ModuleType) -> dict[str, Any]:
+    """The cases of the areas by their ids."""
+    return {
+        f"{area.__name__.rpartition('.')[2]}: {name}": case
+        for area in areas
+        for name, case in getattr(area, cases).items()
+    }
 
 
-HTTP_CASES = {
-    name: case for area in HTTP_AREAS for name, case in zip(named(area, area.CASES), area.CASES.values(), strict=True)
-}
-GRPC_CASES = {
-    name: case
-    for area in (rpc_infer, rpc_management)
-    for name, case in zip(named(area, area.CASES), area.CASES.values(), strict=True)
-}
-REGION_CASES = dict(zip(named(regions, regions.CASES), regions.CASES.values(), strict=True))
-FAULTY_CASES = dict(zip(named(faulty, faulty.CASES), faulty.CASES.values(), strict=True))
-GUARDED_CASES = dict(zip(named(guarded, guarded.CASES), guarded.CASES.values(), strict=True))
-GUARDED_RPC_CASES = dict(zip(named(guarded, guarded.RPC_CASES), guarded.RPC_CASES.values(), strict=True))
+HTTP_CASES = named("CASES", routing, json_bodies, binary_bodies, outputs, generate, management)
+GRPC_CASES = named("CASES", rpc_infer, rpc_management)
+REGION_CASES = named("CASES", regions)
+LOAD_CASES, LOAD_RPC_CASES = named("CASES", loads), named("RPC_CASES", loads)
+GUARDED_CASES, GUARDED_RPC_CASES = named("CASES", guarded), named("RPC_CASES", guarded)
+ALL_CASES = {
+    *HTTP_CASES, *GRPC_CASES, *REGION_CASES, *LOAD_CASES, *LOAD_RPC_CASES, *GUARDED_CASES, *GUARDED_RPC_CASES,
+}  # fmt: skip
 
 
 def judge(name: str, found: list[str]) -> None:
@@ -100,9 +100,14 @@ def test_what_a_full_and_a_slow_queue_refuse(pair: Pair, model: str) -> None:
     assert ours == theirs
 
 
-@pytest.mark.parametrize("name", FAULTY_CASES)
-def test_after_a_load_that_fails(faulty_pair: Pair, name: str) -> None:
-    compare_http(faulty_pair, name, FAULTY_CASES[name])
+@pytest.mark.parametrize("name", LOAD_CASES)
+def test_loads_and_unloads(loading_pair: Pair, name: str) -> None:
+    compare_http(loading_pair, name, LOAD_CASES[name])
+
+
+@pytest.mark.parametrize("name", LOAD_RPC_CASES)
+def test_loads_and_unloads_over_grpc(loading_pair: Pair, name: str) -> None:
+    compare_grpc(loading_pair, name, LOAD_RPC_CASES[name])
 
 
 @pytest.mark.parametrize("name", GUARDED_CASES)

@@ -86,10 +86,25 @@ def test_tensors_go_and_come_by_dlpack_as_object_and_as_capsule() -> None:
         np.testing.assert_array_equal(pb_utils.Tensor.from_dlpack("y", source).as_numpy(), array)
 
 
-@pytest.mark.parametrize("dtype", [object, ml_dtypes.bfloat16])
-def test_what_dlpack_cannot_hand_on_is_refused(dtype: Any) -> None:
+def test_bfloat16_goes_and_comes_by_dlpack_too() -> None:
+    array = np.array([[1.5, -3e38], [0, 1]], ml_dtypes.bfloat16)[:, ::-1]
+    tensor = pb_utils.Tensor("x", array)
+    for source in (tensor, tensor.to_dlpack()):
+        found = pb_utils.Tensor.from_dlpack("y", source)
+        assert found.triton_dtype() == tensor.triton_dtype()
+        np.testing.assert_array_equal(found.as_numpy(), array)
+
+
+def test_a_capsule_of_bfloat16_is_taken_once() -> None:
+    capsule = pb_utils.Tensor("x", np.zeros(2, ml_dtypes.bfloat16)).to_dlpack()
+    pb_utils.Tensor.from_dlpack("y", capsule)
+    with pytest.raises(pb_utils.TritonModelException, match="'y' cannot be read by DLPack"):
+        pb_utils.Tensor.from_dlpack("y", capsule)
+
+
+def test_what_dlpack_cannot_hand_on_is_refused() -> None:
     with pytest.raises(pb_utils.TritonModelException, match=r"which DLPack cannot hand on .*use as_numpy"):
-        pb_utils.Tensor("x", np.zeros(2, dtype)).to_dlpack()
+        pb_utils.Tensor("x", np.zeros(2, object)).to_dlpack()
 
 
 def test_what_is_no_dlpack_tensor_is_refused() -> None:

@@ -1,6 +1,7 @@
 import grpc
 import pytest
 
+from backends.errors import CodeUnknownError
 from batching.core.errors import QueueFullError
 from gateway.errors import UnknownRegionError
 from gateway.grpc_v2.errors import CallError, ServerExitingError, explain_status, find_code
@@ -10,7 +11,10 @@ from tests.gateway.test_errors import LEAVES, leaves_of
 
 @pytest.mark.parametrize("leaf", [*LEAVES, *leaves_of(CallError)], ids=lambda leaf: leaf.__name__)
 def test_every_error_has_a_code(leaf: type[Exception]) -> None:
-    assert find_code(leaf) not in (None, grpc.StatusCode.OK, grpc.StatusCode.UNKNOWN)
+    code = find_code(leaf)
+
+    assert code not in (None, grpc.StatusCode.OK)
+    assert (code is grpc.StatusCode.UNKNOWN) == (leaf is CodeUnknownError)
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,14 @@ def test_integer_classes_are_plain_and_unsigned_ones_sort_right() -> None:
     assert (output["shape"], output["data"]) == ([3], ["255:1", "1:0", "0:2"])
 
 
+def test_what_is_no_number_is_the_last_class() -> None:
+    scores = np.array([1, np.nan, 3], np.float32)
+
+    reply = answer(OutputForm(is_binary=False, classes=3), spec=FLAT_SPEC, o=scores)
+
+    assert json.loads(reply.body)["outputs"][0]["data"] == ["3.000000:2", "1.000000:0", "nan:1"]
+
+
 def test_classes_of_nothing_are_nothing() -> None:
     reply = answer(OutputForm(is_binary=True, classes=2), o=np.zeros((2, 0), np.float32))
 

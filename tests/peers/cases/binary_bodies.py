@@ -86,7 +86,9 @@ CASES: Cases = {
     "two binary inputs": binary(
         "pair", body(sized(8, name="x0"), sized(8, "INT32", name="x1"), parameters=BINARY_OUT), TWO + bytes(8)
     ),
-    "a binary and a JSON input": binary("pair", body(tensor(name="x0", data=[1, 2]), sized(8, "INT32", name="x1")), bytes(8)),
+    "a binary and a JSON input": binary(
+        "pair", body(tensor(name="x0", data=[1, 2]), sized(8, "INT32", name="x1")), bytes(8)
+    ),
     "a binary and a JSON output": binary(
         "pair",
         body(

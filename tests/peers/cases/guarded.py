@@ -8,7 +8,8 @@ from tests.peers.http_cases import Cases, Request, body, get, infer, post, tenso
 FLAGS = (
     "--http-restricted-api=model-config,logging:guard=Open", "--http-restricted-api=model-repository:other=x=y",
     "--grpc-restricted-protocol=model-config,logging:guard=Open",
-    "--http-header-forward-pattern=(X-.*|my-colour|priority|triton_.*)", "--grpc-header-forward-pattern=(x-.*|my-colour)",
+    "--http-header-forward-pattern=(X-.*|my-colour|priority|triton_.*)",
+    "--grpc-header-forward-pattern=(x-.*|my-colour)",
 )  # fmt: skip
 CONFIG, SHOWS = "/v2/models/shows/config", body(tensor(shape=[1], data=[0]))
 
@@ -33,7 +34,9 @@ CASES: Cases = {
     "the index with the header": post("/v2/repository/index", b"", {"other": "x=y"}),
     "a load without the header": post("/v2/repository/models/shows/load"),
     "a load with the header, where models are fixed": post("/v2/repository/models/shows/load", b"", {"other": "x=y"}),
-    "an unload with the header, where models are fixed": post("/v2/repository/models/shows/unload", b"", {"other": "x=y"}),
+    "an unload with the header, where models are fixed": post(
+        "/v2/repository/models/shows/unload", b"", {"other": "x=y"}
+    ),
     "what is not restricted": get("/v2/models/shows"),
     "a header for the model": told(X_Colour="red"),
     "a header with other capitals": told(x_cOLOUR="red"),

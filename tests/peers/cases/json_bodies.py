@@ -104,11 +104,15 @@ CASES: Cases = {
     "two inputs of unequal rows": infer(
         "pair", body(tensor(name="x0", data=[1, 2]), tensor("INT32", [2, 1], "x1", data=[3, 4]))
     ),
-    "two inputs, one unknown": infer("pair", body(tensor(name="x0", data=[1, 2]), tensor("INT32", name="z", data=[3, 4]))),
+    "two inputs, one unknown": infer(
+        "pair", body(tensor(name="x0", data=[1, 2]), tensor("INT32", name="z", data=[3, 4]))
+    ),
     "both optional inputs": infer(
         "optional", body(tensor(name="x0", data=[[1, 2]]), tensor("INT32", [2], "x1", data=[3, 4]))
     ),
-    "optional inputs": infer("optional", body(tensor(shape=[2], name="x0", data=[1, 2]), tensor("INT32", [2], "x1", data=[3, 4]))),
+    "optional inputs": infer(
+        "optional", body(tensor(shape=[2], name="x0", data=[1, 2]), tensor("INT32", [2], "x1", data=[3, 4]))
+    ),
     "one optional input": infer("optional", body(tensor("INT32", [2], "x1", data=[3, 4]))),
     "no optional input": infer("optional", body()),
     "an unknown optional input": infer("optional", body(tensor(name="z", data=[1, 2]))),
@@ -135,7 +139,9 @@ CASES: Cases = {
     "an id that is null": infer(F, body(ONE, id=None)),
     "an id with an error": infer(F, body(tensor("INT32", data=[1, 2]), id="17")),
     "an id with an unknown input": infer(F, body(tensor(name="z", data=[1, 2]), id="17")),
-    "values after the tensors": infer(F, '{"inputs":[' + str(ONE).replace("'", '"').replace("(1, 2)", "[1,2]") + '],"z":[1]}'),
+    "values after the tensors": infer(
+        F, '{"inputs":[' + str(ONE).replace("'", '"').replace("(1, 2)", "[1,2]") + '],"z":[1]}'
+    ),
     "data and a region": bad(parameters={"shared_memory_region": "r", "shared_memory_byte_size": 8}),
     "data and a binary size": bad(parameters={"binary_data_size": 8}),
     "all three sources": bad(parameters={"binary_data_size": 8, "shared_memory_region": "r"}),
@@ -147,10 +153,12 @@ CASES: Cases = {
     **{f"the model refuses with code {n}": infer("refuses", body(tensor("INT32", [1, 1], data=[n]))) for n in range(8)},
     "a member twice": infer(F, '{"inputs":[],' + in_bytes(body(ONE)).decode()[1:]),
     "an id that is not UTF-8": infer(F, b'{"id":"\xff",' + in_bytes(body(ONE))[1:]),
-    "JSON of 101 levels": infer(F, "[" * 101 + "]" * 101),
+    "JSON of 2000 levels": infer(F, '{"a":' + "[" * 1999 + "]" * 1999 + "," + in_bytes(body(ONE)).decode()[1:]),
     "JSON of 99 levels": infer(F, '{"a":' + "[" * 98 + "]" * 98 + "," + in_bytes(body(ONE)).decode()[1:]),
     "a required input missing, where another is optional": infer("partly", body(tensor(name="x0", data=[1, 2]))),
-    "an optional input missing, where another is required": infer("partly", body(tensor("INT32", name="x1", data=[3, 4]))),
+    "an optional input missing, where another is required": infer(
+        "partly", body(tensor("INT32", name="x1", data=[3, 4]))
+    ),
     "the model answers other rows": infer("odd", body(tensor(shape=[2, 1], data=[1, 2]))),
     "a timeout of a microsecond without a queue policy": infer("echo_fp32", body(ONE, parameters={"timeout": 1})),
     "a slow model": infer("slow", body(ONE)),

@@ -41,13 +41,6 @@ LOGS: tuple[object, ...] = (
 CASES: Cases = {
     **{f"index {content!r}": post(INDEX, content) for content in INDEX_BODIES},
     "index of a repository": post("/v2/repository/r/index"),
-    "load and unload": (
-        post(LOAD), get("/v2/models/lent/ready"), get("/v2/models/lent"), infer("lent", body(ONE)), post(LOAD),
-        post(UNLOAD, {"parameters": {"unload_dependents": True}}), infer("lent", body(ONE)),
-        infer("lent", body(ONE), version="1"),
-    ),
-    "load of an unknown model": post("/v2/repository/models/nothing/load"),
-    "load of a hidden model": post("/v2/repository/models/.hidden/load"),
     "load from a repository": post("/v2/repository/r/models/lent/load"),
     "load with JSON that is none": post(LOAD, "{"),
     "load with an unknown parameter": loading(what="y"),
@@ -59,15 +52,6 @@ CASES: Cases = {
     "unload with JSON that is none": post(UNLOAD, "{"),
     "unload with dependents of one": post(UNLOAD, {"parameters": {"unload_dependents": 1}}),
     "unload with an unknown parameter": post(UNLOAD, {"parameters": {"what": 1}}),
-    "load with a configuration": (
-        loading(config='{"name":"lent","backend":"python","max_batch_size":2,'
-                '"input":[{"name":"x","data_type":"TYPE_FP32","dims":[-1]}],'
-                '"output":[{"name":"y","data_type":"TYPE_FP32","dims":[-1]}],'
-                '"instance_group":[{"kind":"KIND_CPU","count":1}]}'),
-        get("/v2/models/lent/config"),
-        infer("lent", body(tensor(shape=[3, 1], data=[1, 2, 3]))),
-        post(UNLOAD),
-    ),
     "statistics": (
         get("/v2/models/counted/stats"),
         infer("counted", body(ONE)),

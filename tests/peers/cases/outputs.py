@@ -1,6 +1,6 @@
 """Outputs, classes, parameters, sequences, priorities, timeouts."""
 
-from tests.peers.cases.binary_bodies import JSON, TWO
+from tests.peers.cases.binary_bodies import BINARY_OUT, JSON, TWO
 from tests.peers.http_cases import LENGTH, ONE, Cases, Request, binary, body, infer, sized, tensor
 
 FOUR = tensor(shape=[1, 4], data=[0.25, 4, -1, 4])
@@ -85,9 +85,9 @@ CASES: Cases = {
     "an unknown parameter of an output": one(what=1),
     "binary data": one(binary_data=True),
     "binary data of one": one(binary_data=1),
-    "binary data refused": asked([{"name": "y", "parameters": {"binary_data": False}}], parameters={"binary_data_output": True}),
-    "binary data of all": infer("echo_fp32", body(ONE, parameters={"binary_data_output": True})),
-    "binary data of all, with an output": asked([{"name": "y"}], parameters={"binary_data_output": True}),
+    "binary data refused": asked([{"name": "y", "parameters": {"binary_data": False}}], parameters=BINARY_OUT),
+    "binary data of all": infer("echo_fp32", body(ONE, parameters=BINARY_OUT)),
+    "binary data of all, with an output": asked([{"name": "y"}], parameters=BINARY_OUT),
     "a region and binary data": one(shared_memory_region="r", binary_data=True),
     "a region and classes": one(shared_memory_region="r", classification=1),
     "an unknown region": one(shared_memory_region="r", shared_memory_byte_size=8),

@@ -1,6 +1,6 @@
 """Paths, methods, versions, and what a server says of itself."""
 
-from tests.peers.http_cases import ONE, Cases, Request, body, get, infer, post
+from tests.peers.http_cases import ONE, Cases, Request, body, get, in_bytes, infer, post
 
 PATHS = (
     "/v2", "/v2/", "/", "/v2/models", "/v2/models/", "/v2/models/single/", "/v2/models/single/nothing", "/v1/models",
@@ -26,7 +26,8 @@ PATHS = (
     "/v2/cudasharedmemory/status", "/v2/cudasharedmemory/region/x/status", "/v2/repository", "/metrics",
 )  # fmt: skip
 WRONG_METHODS = (
-    ("HEAD", "/v2"), ("POST", "/v2"), ("PUT", "/v2"), ("OPTIONS", "/v2"), ("DELETE", "/v2/models/single"), ("PATCH", "/v2"),
+    ("HEAD", "/v2"), ("POST", "/v2"), ("PUT", "/v2"), ("OPTIONS", "/v2"), ("PATCH", "/v2"),
+    ("DELETE", "/v2/models/single"),
     ("POST", "/v2/health/ready"), ("POST", "/v2/models/single"), ("POST", "/v2/models/single/ready"),
     ("POST", "/v2/models/single/config"), ("POST", "/v2/models/stats"), ("POST", "/v2/models/single/stats"),
     ("GET", "/v2/models/single/infer"), ("PUT", "/v2/models/single/infer"), ("GET", "/v2/models/nothing/infer"),
@@ -39,6 +40,8 @@ WRONG_METHODS = (
     ("POST", "/v2/models/single/versions/x/infer"), ("POST", "/v2/models//infer"),
 )  # fmt: skip
 
+HTTP_1_0 = b"POST /v2/models/echo_fp32/infer HTTP/1.0\r\nContent-Length: %d\r\n\r\n%b"
+JSON = in_bytes(body(ONE))
 CASES: Cases = {
     **{f"GET {path}": get(path) for path in PATHS},
     **{f"{method} {path}": Request(method, path) for method, path in WRONG_METHODS},
@@ -54,10 +57,8 @@ CASES: Cases = {
     "infer with a query": post("/v2/models/single/infer?a=b", body(ONE)),
     "infer with the wrong content type": infer("echo_fp32", body(ONE), {"Content-Type": "text/plain"}),
     "infer with an unknown accepted type": infer("echo_fp32", body(ONE), {"Accept": "image/png"}),
-    "a body in chunks": Request("POST", "/v2/models/echo_fp32/infer", body_bytes := infer("", body(ONE)).body, (), 7),
-    "a body in chunks of one byte": Request("POST", "/v2/models/echo_fp32/infer", body_bytes, (), 1),
-    "HTTP 1.0": Request(
-        "POST", "", sent=b"POST /v2/models/echo_fp32/infer HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body_bytes) + body_bytes
-    ),
+    "a body in chunks": Request("POST", "/v2/models/echo_fp32/infer", JSON, (), 7),
+    "a body in chunks of one byte": Request("POST", "/v2/models/echo_fp32/infer", JSON, (), 1),
+    "HTTP 1.0": Request("POST", "", sent=HTTP_1_0 % (len(JSON), JSON)),
     "no body": post("/v2/models/echo_fp32/infer"),
 }  # fmt: skip

@@ -17,10 +17,10 @@ DESCRIBED = ("echo_string", "pair", "optional", "grid", "single", "labelled", "r
 TRACE, LOG = pb.TraceSettingRequest, pb.LogSettingsRequest
 
 
-def load(**parameters: Any) -> Call:
+def load(model: str = "lent", **parameters: Any) -> Call:
     """A load with parameters."""
     values = {name: pb.ModelRepositoryParameter(**value) for name, value in parameters.items()}
-    return Call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name="lent", parameters=values))
+    return Call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name=model, parameters=values))
 
 
 def unload(model: str = "lent", **fields: Any) -> Call:
@@ -44,10 +44,6 @@ def memory(method: str, **fields: Any) -> Call:
     return Call(method, getattr(pb, f"{method}Request")(**fields))
 
 
-CONFIG = (
-    '{"name":"lent","backend":"python","max_batch_size":2,"input":[{"name":"x","data_type":"TYPE_FP32","dims":[-1]}],'
-    '"output":[{"name":"y","data_type":"TYPE_FP32","dims":[-1]}],"instance_group":[{"kind":"KIND_CPU","count":1}]}'
-)
 CASES: Cases = {
     "ServerLive": Call("ServerLive", pb.ServerLiveRequest()),
     "ServerReady": Call("ServerReady", pb.ServerReadyRequest()),
@@ -60,7 +56,9 @@ CASES: Cases = {
         if (method, model) not in {("ModelStatistics", "versions"), ("ModelStatistics", "")}
     },
     **{
-        f"ModelStatistics of 'versions' {version!r}": Call("ModelStatistics", pb.ModelStatisticsRequest(name="versions", version=version))
+        f"ModelStatistics of 'versions' {version!r}": Call(
+            "ModelStatistics", pb.ModelStatisticsRequest(name="versions", version=version)
+        )
         for version in ("3", "x", "-1")
     },
     **{f"ModelMetadata of {name}": Call("ModelMetadata", pb.ModelMetadataRequest(name=name)) for name in DESCRIBED},
@@ -68,13 +66,6 @@ CASES: Cases = {
     "index": Call("RepositoryIndex", pb.RepositoryIndexRequest()),
     "index of what is ready": Call("RepositoryIndex", pb.RepositoryIndexRequest(ready=True)),
     "index of a repository": Call("RepositoryIndex", pb.RepositoryIndexRequest(repository_name="r")),
-    "load and unload": (load(), one(model="lent"), unload(), one(model="lent")),
-    "load with a configuration": (
-        load(config={"string_param": CONFIG}), Call("ModelConfig", pb.ModelConfigRequest(name="lent")), unload(),
-    ),
-    "load of an unknown model": Call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name="nothing")),
-    "load of no model": Call("RepositoryModelLoad", pb.RepositoryModelLoadRequest()),
-    "load of a model elsewhere": Call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name="../x")),
     "load from a repository": Call(
         "RepositoryModelLoad", pb.RepositoryModelLoadRequest(repository_name="r", model_name="lent")
     ),
