@@ -193,7 +193,9 @@ def _surface_settings(settings: Settings) -> tuple[SurfaceSettings, SurfaceSetti
         server_name=settings.id,
         restricted=RestrictedFeatures.parse(settings.http_restricted_api),
         forwarding=_forwarding(settings.http_header_forward_pattern),
-        logs=LogSettings(logs.LogLevels(verbose=settings.log_verbose), logs.set_levels),
+        logs=LogSettings(
+            logs.LogLevels(verbose=settings.log_verbose, iso_times=settings.log_format == "ISO8601"), logs.set_levels
+        ),
     )
     grpc = replace(
         http,

@@ -237,7 +237,9 @@ class Catalogue:
             if not record.versions:
                 yield IndexEntry(name, reason="; ".join(record.problems))
             for number, version in sorted(record.versions.items()):
-                yield IndexEntry(name, number, version.state, version.reason or "; ".join(record.problems))
+                # What answers has no reason, though its next version may have failed: `problem` tells that.
+                why = "" if version.state is VersionState.READY else version.reason or "; ".join(record.problems)
+                yield IndexEntry(name, number, version.state, why)
 
     def all_needed_work(self) -> bool:
         """Whether every model that the server's readiness depends on answers."""

@@ -21,7 +21,7 @@ class IndexEntry(NamedTuple):
         model: Its name.
         version: Its number.
         state: What it is doing.
-        reason: Why it is not ready, or why its last reload failed; empty if there is nothing to say.
+        reason: Why it is not ready; empty if it is, or if there is nothing to say.
     """
 
     model: str

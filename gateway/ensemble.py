@@ -196,8 +196,8 @@ class Ensemble:
     ) -> tuple[Tensors, Timing]:
         started_ns = self._clock.now_ns()
         try:
-            has_deadline = timeout_ns is not None and self.spec.batching.deadlines
-            async with self._limited(timeout_ns if has_deadline else self._default_timeout_ns):
+            own_ns = timeout_ns if self.spec.batching.deadlines else None
+            async with self._limited(self._default_timeout_ns if own_ns is None else own_ns):
                 inputs = await prepare
                 decode_ns = self._clock.now_ns() - started_ns
                 deadline_ns = None if timeout_ns is None else started_ns + timeout_ns

@@ -31,7 +31,9 @@ def settings_from(given: dict[str, Any]) -> Settings:
     except ValidationError as error:
         problem = error.errors()[0]
         name = str(problem["loc"][0])
-        raise typer.BadParameter(f"{problem['msg']}, found {problem['input']!r}", param_hint=_flag(name)) from None
+        text = problem["msg"].removeprefix("Value error, ")
+        found = "" if "found " in text else f", found {problem['input']!r}"
+        raise typer.BadParameter(f"{text}{found}", param_hint=_flag(name)) from None
 
 
 def _is_given(value: object) -> bool:

@@ -150,7 +150,7 @@ class HttpExchange(RequestResponseCycle, Exchange):
             self._told = asyncio.Event()
         return self._told
 
-    async def _run(self, app: App) -> None:
+    async def _run(self, app: Any) -> None:
         try:
             await app(self.scope, self.receive, self.send)
             if not self.response_complete and not self.disconnected:

@@ -130,8 +130,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._missing_bytes -= len(data)
         if data:
             self._add(data)
-        if not self._missing_bytes and (rest or self._plan is None or not self._plan(self._exchange)):
-            self._start()  # also when there is a next request: what ends at once would be a recursion
+        if not self._missing_bytes:
+            # With a next request: a task, as that of one which ends at once would be a recursion.
+            self._start(None if rest else self._plan)
         if rest:
             self.data_received(rest)
 
@@ -143,10 +144,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(pieces) > _MAX_PIECES:
             pieces[:] = [b"".join(pieces)]
 
-    def _start(self) -> None:
+    def _start(self, begin: Begin | None = None) -> None:
         exchange = self._exchange
         assert exchange is not None  # noqa: S101 - it is complete
-        exchange.hand_over(self.app)
+        if begin is None or not begin(exchange):
+            exchange.hand_over(self.app)
 
     # Requests whose head is parsed
 

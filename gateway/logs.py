@@ -9,6 +9,10 @@ import orjson
 from typing_extensions import override
 
 _TIMES = "%H:%M:%S"
+_NOISY = (
+    "PIL", "adlfs", "aiobotocore", "asyncio", "azure", "botocore", "gcsfs", "grpc", "httpcore", "httpx", "s3fs",
+    "uvicorn",
+)  # fmt: skip
 
 
 class LogLevels(NamedTuple):
@@ -105,13 +109,17 @@ def set_levels(levels: LogLevels) -> None:
                 handler.formatter.use_iso_times(levels.iso_times)
 
 
-def configure(log_format: Literal["text", "json"], *, verbose: bool) -> None:
+LogFormat = Literal["text", "json", "default", "ISO8601"]
+"""For people or for machines; Triton's words `default` and `ISO8601` are for people, with and without dates."""
+
+
+def configure(log_format: LogFormat, *, verbose: bool) -> None:
     """Send all log lines of the process to standard error in one format."""
     handler = StandardError()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(logging.DEBUG if verbose else logging.INFO)
     # What they say at INFO, this program says itself; and those that speak to object stores show more than they should.
-    for noisy in ("uvicorn", "httpx", "httpcore", "PIL", "botocore", "aiobotocore", "s3fs", "gcsfs", "adlfs", "azure"):
+    for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    set_levels(LogLevels(verbose=int(verbose), iso_times=log_format == "ISO8601"))

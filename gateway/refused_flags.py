@@ -45,17 +45,27 @@ UNOFFERED = (
     Unoffered(("--sagemaker-*", "--vertex-ai-*"), "it has no paths of its own: use those of v2"),
     Unoffered(("--cache-config", "--cache-directory"), "there is no response cache: put one in front of the server"),
     Unoffered(("--response-cache-byte-size",), "there is no response cache: put one in front of the server", ("0",)),
+    Unoffered(("--trace-config",), "there is no tracing: --log-requests=true gives a line a request", ("level=off",)),
     Unoffered(("--trace-*",), "there is no tracing: --log-requests=true gives a line a request"),
     Unoffered(("--backend-config",), "engines are configured a model: see docs/engines.md"),
     Unoffered(
         ("--backend-directory", "--repoagent-directory"), "backends are installed with the server: none is loaded"
     ),
-    Unoffered(("--disable-auto-complete-config",), "what config.pbtxt leaves out is always completed", _OFF),
-    Unoffered(("--strict-model-config",), "what config.pbtxt leaves out is always completed", _OFF),
+    Unoffered(
+        ("--disable-auto-complete-config",),
+        "what config.pbtxt leaves out is completed, what it says stays: leave the flag out",
+        _OFF,
+    ),
+    Unoffered(
+        ("--strict-model-config",),
+        "what config.pbtxt leaves out is completed, what it says stays: leave the flag out",
+        _OFF,
+    ),
     Unoffered(("--model-config-name",), "only config.pbtxt is read: copy the wanted one there"),
     Unoffered(
         ("--model-load-retry-count",), "a model that failed is loaded again when it changes, or on demand", ("0",)
     ),
+    Unoffered(("--model-load-gpu-limit",), "a model that finds too little memory of its GPU is told when it is loaded"),
     Unoffered(("--model-namespacing",), "names are unique across repositories: rename one of the models", _OFF),
     Unoffered(("--host-policy",), "there are no host policies: cores are divided among the models"),
     Unoffered(("--metrics-address",), "metrics are on --http-address too, on their own port"),
@@ -72,7 +82,12 @@ UNOFFERED = (
         None,
     ),
     Unoffered(
-        ("--pinned-memory-pool-byte-size", "--cuda-memory-pool-byte-size", "--enable-peer-access"),
+        (
+            "--pinned-memory-pool-byte-size",
+            "--cuda-memory-pool-byte-size",
+            "--cuda-virtual-address-size",
+            "--enable-peer-access",
+        ),
         "memory is taken as it is needed",
         None,
     ),

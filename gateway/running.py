@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
@@ -145,7 +146,7 @@ async def _end(starting: "asyncio.Task[None]") -> None:
     await asyncio.wait((starting,), timeout=_ORDERLY_END_S)
     if not starting.done():
         _log.warning("a model that is being loaded is given up")
-        asyncio.get_running_loop().call_later(_ORDERLY_END_S, _end_at_once)
+        _end_later()
 
 
 async def _drain(
@@ -173,7 +174,7 @@ async def _drain(
         await asyncio.wait((drained,), timeout=_IDLE_END_S)
     if not drained.done():
         _log.warning("requests are still running and are given up")
-        asyncio.get_running_loop().call_later(_ORDERLY_END_S, _end_at_once)
+        _end_later()
         manager.give_up()
         await asyncio.wait(serving, timeout=_LAST_ANSWERS_S)
         for server in servers:
@@ -187,6 +188,13 @@ async def _drain(
 async def _drained(serving: Sequence[asyncio.Task[None]], manager: ModelManager) -> None:
     await asyncio.wait(serving)
     await manager.drain()
+
+
+def _end_later() -> None:
+    # By a thread: what hangs may hold the event loop, or the interpreter that waits for its threads at the end.
+    last_resort = threading.Timer(_ORDERLY_END_S, _end_at_once)
+    last_resort.daemon = True
+    last_resort.start()
 
 
 def _end_at_once() -> None:

@@ -116,7 +116,9 @@ class Settings(BaseSettings):
         description="For the embedded model, built engines and measurements.",
     )
     id: str = Field("shoal", min_length=1, max_length=64, description="Server name in the v2 metadata.")
-    log_format: Literal["text", "json"] = Field("text", description="For people or for machines.")
+    log_format: Literal["text", "json", "default", "ISO8601"] = Field(
+        "text", description="For people or for machines; default and ISO8601 are Triton's words for people."
+    )
     log_verbose: int = Field(0, ge=0, description="1 and more: debug lines.")
     log_requests: bool = Field(False, description="One line a request.")
 

@@ -58,7 +58,7 @@ EXAMPLES = {
     "classes of an output of type BYTES": [
         call(infer_body(1, outputs=CLASSES).replace("UINT8", "BYTES").replace("[1]}", '["a"]}'), model="ident_bytes")
     ],
-    "shared memory that a client registers": [
+    "shared memory that a client registers or unregisters": [
         httpx.Request("POST", "http://shoal/v2/systemsharedmemory/region/r/register", json={"key": "k", "byte_size": 1})
     ],
     "a load with file: parameters": [manage("models/simple/load", {"parameters": {"config": "{}", "file:1/x": "AA"}})],

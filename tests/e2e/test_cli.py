@@ -146,7 +146,7 @@ BAD_FLAGS = {
     "--http-port=eighty": "valid integer",
     "--http-port=-1": "greater than or equal to 0",
     "--strict-readiness=perhaps": "should be a valid boolean",
-    "--log-format=xml": "should be 'text' or 'json'",
+    "--log-format=xml": "should be 'text', 'json', 'default' or 'ISO8601'",
     "--model-control-mode=push": "should be 'none', 'poll' or 'explicit'",
     "--request-timeout-secs=0": "greater than 0",
     "--no-such-flag": "No such option",

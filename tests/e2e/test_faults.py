@@ -279,7 +279,8 @@ def test_no_worker_outlives_a_server_that_is_killed(tmp_path: Path, clients: Thr
 def test_a_server_whose_model_hangs_while_it_is_loaded_ends_in_order(tmp_path: Path) -> None:
     wishes = add_risky(tmp_path, "risky")
     (wishes / "hang").touch()
-    command = [*COMMAND, "serve", "--http-port=0", "--grpc-port=0", "--metrics-port=0", f"--model-repository={tmp_path}"]
+    ports = ("--http-port=0", "--grpc-port=0", "--metrics-port=0")
+    command = [*COMMAND, "serve", *ports, f"--model-repository={tmp_path}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=ROOT) as process:
         try:
             wait_until((wishes / "hangs").exists, "the model to be loaded")

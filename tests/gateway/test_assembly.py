@@ -41,7 +41,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def settings(root: Path, **given: Any) -> Settings:
-    free: dict[str, Any] = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, "drain_lead_secs": 0, "model_repository": (root,)}
+    ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+    free: dict[str, Any] = {**ports, "drain_lead_secs": 0, "model_repository": (root,)}
     return Settings(**{**free, **given})
 
 

@@ -54,7 +54,7 @@ def test_repositories_are_a_list_of_places() -> None:
     ("given", "flag", "text"),
     [
         ({"http_port": 70000}, "--http-port", "less than or equal to 65535, found 70000"),
-        ({"log_format": "xml"}, "--log-format", "'text' or 'json', found 'xml'"),
+        ({"log_format": "xml"}, "--log-format", "'default' or 'ISO8601', found 'xml'"),
         ({"request_timeout_secs": 0.0}, "--request-timeout-secs", "greater than 0, found 0.0"),
         ({"request_timeout_secs": float("nan")}, "--request-timeout-secs", "found nan"),
         ({"drain_lead_secs": float("inf")}, "--drain-lead-secs", "found inf"),

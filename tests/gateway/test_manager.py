@@ -88,7 +88,7 @@ async def test_what_cannot_be_loaded_leaves_the_old_version_in_service(root: Pat
 
         assert await it.answer() == (1, 7)
         assert (await it.states(), it.service.is_ready()) == ([("m", 1, "READY")], True)
-        assert "m" in await it.reason()
+        assert (await it.reason(), "m" in it.service.problem("m")) == ("", True)
 
 
 async def test_a_broken_new_version_does_not_drop_the_old_one(root: Path) -> None:
@@ -145,7 +145,7 @@ async def test_a_model_that_is_nowhere_is_said_to_be_so(root: Path) -> None:
 async def test_the_verbs_belong_to_explicit_mode(root: Path, mode: str) -> None:
     async with managing(root, mode) as it:
         for verb in (it.manager.load("m"), it.manager.unload("m"), it.manager.scale("m", None, 0)):
-            with pytest.raises(ControlNotAllowedError, match="--model-control-mode=explicit"):
+            with pytest.raises(ControlNotAllowedError, match="explicit"):
                 await verb
 
         assert await it.answer() == (1, 7)

@@ -92,7 +92,7 @@ NOT_COMPARED = {
     "a body above --http-max-input-size": "2.51 knows no such limit",
     "more than 2,000,000 values in JSON beside the numbers and strings of data, or NaN among them": "large",
     "classes of more than 1,000,000 elements": "large",
-    "shared memory that a client registers": "both servers are started so that it is allowed",
+    "shared memory that a client registers or unregisters": "both servers are started so that it is allowed",
     "more than 1024 regions": "many",
     "a version named by a label that the model has": "labels are in a file that 2.51 does not know",
     "a shape of no rows with the data of one": "2.51 answers with memory that nobody has written",
