@@ -67,6 +67,8 @@ class KnownHeads:
         """
         end = data.find(_HEAD_END, 0, MAX_KNOWN_HEAD_BYTES) + len(_HEAD_END)
         text = data[:end]
+        if not text.startswith(b"%b " % head.scope["method"].encode()):
+            return  # empty lines before a request, which the parser passes over
         # Where a parser with another idea of the ends of lines would see another head, it is none of ours.
         if not text.count(b"\n") == text.count(b"\r\n") == len(head.scope["headers"]) + 2:
             return

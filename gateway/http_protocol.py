@@ -1,9 +1,10 @@
 """uvicorn's HTTP protocol with the limits that it does not have, and a short way for plain requests."""
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
-from httptools import parse_url
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -34,6 +35,7 @@ MAX_REFUSALS = 256
 """Connections beyond the limit that are told so; the others are dropped."""
 
 _METHODS = frozenset((b"GET", b"POST"))
+_UPGRADE = frozenset((b"connection", b"upgrade", b"http2-settings"))  # what offers another protocol
 _MAX_PIECES = 1024  # of a body; small ones are joined now and then, as each takes more memory than its bytes
 
 _REFUSAL = (
@@ -63,6 +65,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._missing_bytes = 0  # of its body, if its head was known
         self._plan: Begin | None = None  # likewise
         self._collects = False  # the parser gives its body
+        self._declines = False  # an upgrade, for which the parser has ended
         self._unread_bytes = 0  # of answers, at the last sweep
 
     @override
@@ -154,7 +157,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         self._fresh = data if self._between else None
-        super().data_received(data)
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._go_on(data[upgrade.args[0] :])
+        except HttpParserError:
+            self._refuse(b"400 Bad Request", b"Invalid HTTP request received.")
         self._fresh = None
         if self._in_head:
             self._head_bytes += len(data)
@@ -163,6 +171,15 @@ class LimitedProtocol(HttpToolsProtocol):
                     b"431 Request Header Fields Too Large",
                     b"request headers are too large: expected at most %d bytes" % MAX_HEAD_BYTES,
                 )
+
+    def _go_on(self, data: bytes) -> None:
+        """What follows a head that offers another protocol is HTTP/1.1 as before."""
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn
+        self._fresh = None
+        if self._declines:
+            self._declines = False
+            self._take(data)
 
     @override
     def on_message_begin(self) -> None:
@@ -174,7 +191,10 @@ class LimitedProtocol(HttpToolsProtocol):
     @override
     def on_headers_complete(self) -> None:
         self._in_head = False
-        head = None if self._is_answering() else self._plain_head()
+        if self.parser.should_upgrade():
+            self._decline()
+            return
+        head = None if self._is_answering() else self._plain_head(self.headers)
         if head is None:
             super().on_headers_complete()
         else:
@@ -184,12 +204,25 @@ class LimitedProtocol(HttpToolsProtocol):
             self._collects = True
         self._fresh = None
 
-    def _plain_head(self) -> Head | None:
-        """What the parser has read, if it asks for nothing special."""
+    def _decline(self) -> None:
+        """The client offers another protocol (curl and Java do, HTTP/2), and is answered in this one.
+
+        The parser takes no body behind such a head, so only what needs none of it is served.
+        """
+        offered = [(name, value) for name, value in self.headers if name not in _UPGRADE]
+        head = None if self._is_answering() else self._plain_head(offered)
+        if head is None:
+            self._refuse(b"400 Bad Request", b"this request cannot be answered: send it without Upgrade")
+            return
+        self._begin(head)
+        self._plan, self._missing_bytes, self._declines = None, head.body_bytes, True
+
+    def _plain_head(self, telling: Iterable[tuple[bytes, bytes]]) -> Head | None:
+        """What the parser has read, if these of its headers ask for nothing special."""
         parser, method = self.parser, self.parser.get_method()
         if method not in _METHODS or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
             return None
-        body_bytes = self._known.plain_body_bytes(self.headers)
+        body_bytes = self._known.plain_body_bytes(telling)
         if body_bytes is None:
             return None
         url = parse_url(self.url)  # from here on as uvicorn
@@ -212,6 +245,8 @@ class LimitedProtocol(HttpToolsProtocol):
     @override
     def on_message_complete(self) -> None:
         self._between = True
+        if self._declines or self._refused:
+            return
         if self._collects:
             self._collects = False
             self._start()

@@ -1,5 +1,6 @@
 """What all methods share: reading the message, checking the caller, answering errors."""
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -62,6 +63,8 @@ def answering(answer: Answer[T], header: Header | None) -> Answer[T]:
         except grpc.aio.AbortError:
             raise
         except Exception as error:
+            if context.done():  # the client has left, so that even an answer in the making fails
+                raise asyncio.CancelledError from None
             await refuse(context, error)
             raise AssertionError("the call goes on although it was ended") from error
 

@@ -81,12 +81,12 @@ def _end_of_number(data: memoryview, kind: int, position: int) -> int:
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    """A number and where the next one begins. Raises IndexError."""
-    value = shift = 0
-    while True:
+    """A number and where the next one begins. Raises IndexError, also for one of more than 64 bits."""
+    value = 0
+    for shift in range(0, 70, 7):
         byte = data[position]
         position += 1
         value |= (byte & 127) << shift
         if byte < 128:
             return value, position
-        shift += 7
+    raise IndexError

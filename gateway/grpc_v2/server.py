@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def credentials_of(settings: Settings) -> Any:
     """What encrypts the connections, or None.
 
     Raises:
-        GrpcConfigError: A file cannot be read, or is not named.
+        GrpcConfigError: A file cannot be read, holds something else, or is not named.
     """
     is_mutual = settings.grpc_use_ssl_mutual
     if not settings.grpc_use_ssl and not is_mutual:
@@ -129,7 +130,26 @@ def credentials_of(settings: Settings) -> Any:
     key = _read(settings.grpc_server_key, "--grpc-server-key")
     chain = _read(settings.grpc_server_cert, "--grpc-server-cert")
     roots = _read(settings.grpc_root_cert, "--grpc-root-cert") if is_mutual or settings.grpc_root_cert else None
+    _check(settings)
     return grpc.ssl_server_credentials([(key, chain)], roots, require_client_auth=is_mutual)
+
+
+def _check(settings: Settings) -> None:
+    # grpc itself says of wrong files no more than that it cannot listen.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(str(settings.grpc_server_cert), str(settings.grpc_server_key))
+    except ssl.SSLError as error:
+        why = error.reason or "not in PEM"
+        raise GrpcConfigError(
+            f"--grpc-server-cert and --grpc-server-key: no pair of certificate and key: {why}"
+        ) from None
+    if settings.grpc_root_cert:
+        try:
+            context.load_verify_locations(str(settings.grpc_root_cert))
+        except ssl.SSLError as error:
+            why = error.reason or "not in PEM"
+            raise GrpcConfigError(f"--grpc-root-cert: holds no certificates: {why}") from None
 
 
 def _read(file: Path | None, flag: str) -> bytes:

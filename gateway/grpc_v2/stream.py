@@ -1,20 +1,23 @@
 """The method ModelStreamInfer: requests and answers on one stream, answers in the order of the requests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 from backends.errors import BackendError
 from gateway.grpc_v2.calls import Context, metadata_of, refuse
 from gateway.grpc_v2.errors import ServerExitingError, UnreadableMessageError, explain_status
 from gateway.grpc_v2.inference import Inference
 from gateway.grpc_v2.response import render_error, render_streamed
-from models.inference import Parameter
 
 MAX_PENDING_REQUESTS = 1024
 """Of one stream; with more than that, nothing more is read until some are answered."""
 
 MAX_PENDING_BYTES = 64 << 20
-"""Likewise of their messages; a larger one is alone."""
+"""Likewise of their messages and answers; a larger one is alone."""
+
+FIRST_REQUESTS = 32
+"""As many are read of a new stream, and one more for each that is answered: until then nobody knows how large answers
+are, nor whether the client takes them."""
 
 
 class Streams:
@@ -54,54 +57,69 @@ class Streams:
             reading.cancel()
 
 
+class _Call:
+    """One request of a stream, until its answer has been taken."""
+
+    __slots__ = ("held_bytes", "task")
+
+    def __init__(self, task: "asyncio.Task[bytes | Exception]", held_bytes: int) -> None:
+        self.task = task
+        self.held_bytes = held_bytes
+
+
 class _Stream:
-    """One of them."""
+    """One of them. Raises what `Inference.forwarded` raises."""
 
     def __init__(self, inference: Inference, context: Context) -> None:
         self._inference = inference
         self._context = context
+        self._forwarded = inference.forwarded(context)
         self._ends_at_errors = ("triton_grpc_error", "true") in metadata_of(context)
-        self._pending: asyncio.Queue[tuple[asyncio.Task[bytes | Exception], int] | None] = asyncio.Queue()
-        self._pending_bytes = 0
+        self._pending: asyncio.Queue[_Call | None] = asyncio.Queue()
+        self._unanswered = self._answered = 0
+        self._held_bytes = 0
+        self._largest_answer_bytes = 0
         self._room = asyncio.Event()
 
     async def read(self, requests: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> None:
         """Start a task for each request, until there are no more."""
         try:
-            forwarded = self._inference.forwarded(self._context)
             async for data in requests:
-                await self._wait_for_room(len(data))
-                self._pending_bytes += len(data)
-                self._pending.put_nowait((tasks.create_task(self._answer(data, forwarded)), len(data)))
+                expected_bytes = len(data) + self._largest_answer_bytes
+                while self._unanswered and not self._has_room(expected_bytes):
+                    self._room.clear()
+                    await self._room.wait()
+                self._unanswered += 1
+                self._held_bytes += expected_bytes
+                self._pending.put_nowait(_Call(tasks.create_task(self._answer(data)), expected_bytes))
         finally:
             self._pending.put_nowait(None)
 
     async def write(self) -> Exception | None:
         """Send the answers as they are ready, in order. Returns the error that ends the stream, or None."""
-        while (pending := await self._pending.get()) is not None:
-            task, size_bytes = pending
-            answer = await task
-            self._pending_bytes -= size_bytes
-            self._room.set()
+        while (call := await self._pending.get()) is not None:
+            answer = await call.task
             if isinstance(answer, Exception):
                 return answer
-            await self._context.write(answer)
+            await self._context.write(answer)  # returns when the client has taken it, or soon will have
+            self._largest_answer_bytes = max(self._largest_answer_bytes, len(answer))
+            self._unanswered -= 1
+            self._answered += 1
+            self._held_bytes -= call.held_bytes
+            self._room.set()
         return None
 
-    async def _wait_for_room(self, size_bytes: int) -> None:
-        while self._pending_bytes and (
-            self._pending.qsize() >= MAX_PENDING_REQUESTS or self._pending_bytes + size_bytes > MAX_PENDING_BYTES
-        ):
-            self._room.clear()
-            await self._room.wait()
+    def _has_room(self, size_bytes: int) -> bool:
+        at_most = min(MAX_PENDING_REQUESTS, FIRST_REQUESTS + self._answered)
+        return self._unanswered < at_most and self._held_bytes + size_bytes <= MAX_PENDING_BYTES
 
-    async def _answer(self, data: bytes, forwarded: Mapping[str, Parameter] | None) -> bytes | Exception:
+    async def _answer(self, data: bytes) -> bytes | Exception:
         """The `ModelStreamInferResponse` to a request, or the error that ends the stream."""
         request_id = model = ""
         try:
             message = await self._inference.read(data)
             request_id, model = message.id, message.model_name
-            return render_streamed(await self._inference.answer(data, message, forwarded, is_streamed=True))
+            return render_streamed(await self._inference.answer(data, message, self._forwarded, is_streamed=True))
         except Exception as error:  # noqa: BLE001 - answered and logged, whatever it is
             if self._ends_at_errors or isinstance(error, UnreadableMessageError):
                 return error

@@ -112,6 +112,73 @@ async def test_a_request_is_answered_the_same_when_its_head_is_known(serve):
     writer.close()
 
 
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+OFFERED = HELLO.replace(b"Host: x\r\n", b"Host: x\r\n" + UPGRADE)
+
+
+@pytest.mark.parametrize("cut", [len(OFFERED), OFFERED.index(b"hello"), OFFERED.index(b"hello") + 2, 30])
+async def test_an_offer_of_another_protocol_is_declined_and_the_request_answered(serve, cut):
+    reader, writer = await connect(await serve(echo))
+
+    for _ in range(2):
+        writer.write(OFFERED[:cut])
+        await writer.drain()
+        await asyncio.sleep(0)
+        writer.write(OFFERED[cut:])
+        _, body = await answer(reader)
+
+        assert json.loads(body)["body"] == "hello"
+    writer.write(BYE)
+    assert json.loads((await answer(reader))[1])["path"] == "/end"
+    writer.close()
+
+
+async def test_what_follows_a_declined_offer_is_the_next_request(serve):
+    reader, writer = await connect(await serve(echo))
+    get = b"GET /first HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n"
+
+    writer.write(get + HELLO + BYE)
+    bodies = [json.loads((await answer(reader))[1]) for _ in range(3)]
+
+    assert [(body["path"], body["body"]) for body in bodies] == [("/first", ""), ("/echo", "hello"), ("/end", "")]
+    writer.close()
+
+
+async def test_an_offer_with_a_body_in_pieces_is_refused(serve):
+    reader, writer = await connect(await serve(echo))
+    head = b"POST / HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\n"
+
+    writer.write(head + b"1\r\nx\r\n0\r\n\r\n")
+    refused, body = await answer(reader)
+
+    assert refused[0] == b"HTTP/1.1 400 Bad Request"
+    assert "without Upgrade" in json.loads(body)["error"]
+    writer.close()
+
+
+async def test_empty_lines_before_a_request_are_not_taken_for_a_head_later(serve):
+    server = await serve(echo)
+    for path in (b"/first", b"/second"):
+        reader, writer = await connect(server)
+
+        writer.write(b"\r\n\r\nGET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path + BYE)
+        bodies = [json.loads((await answer(reader))[1]) for _ in range(2)]
+
+        assert [body["path"] for body in bodies] == [path.decode(), "/end"]
+        writer.close()
+
+
+async def test_what_is_no_http_is_refused_in_json(serve):
+    reader, writer = await connect(await serve(echo))
+
+    writer.write(b"\x16\x03\x01 nonsense\r\n\r\n")
+    refused, body = await answer(reader)
+
+    assert refused[:2] == [b"HTTP/1.1 400 Bad Request", b"content-type: application/json"]
+    assert json.loads(body) == {"error": "Invalid HTTP request received."}
+    writer.close()
+
+
 def _is_direct(send):
     return isinstance(getattr(send, "__self__", None), Exchange)
 
@@ -272,7 +339,7 @@ def test_two_lengths_are_not_plain():
 def test_ever_new_heads_do_not_fill_the_memory():
     known = KnownHeads()
     heads = [
-        b"GET /%d HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n" % number for number in range(MAX_KNOWN_HEADS + 10)
+        b"POST /%d HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n" % number for number in range(MAX_KNOWN_HEADS + 10)
     ]
 
     for head in heads:

@@ -23,6 +23,10 @@ def test_strings_of_a_typed_list_are_counted_as_fields() -> None:
         check_effort(message.SerializeToString(), LIMIT)
 
 
+def test_a_number_without_an_end_is_not_read_to_the_end() -> None:
+    check_effort(b"\xff" * 100_000_000)  # read digit by digit into one number, this would take hours
+
+
 def test_tensors_may_be_large() -> None:
     message = request(
         tensor(contents={"fp32_contents": [0.5] * 3_000_000}), tensor("B"), raw=[bytes(8 << 20)], outputs=[output()]

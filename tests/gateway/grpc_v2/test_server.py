@@ -102,6 +102,8 @@ def test_the_flags_become_channel_arguments_and_no_age_means_none() -> None:
         ({"grpc_use_ssl": True, "grpc_server_key": Path("missing")}, "--grpc-server-key: cannot be read"),
         ({"grpc_use_ssl_mutual": True, "grpc_server_key": Path(__file__), "grpc_server_cert": Path(__file__)},
          "give --grpc-root-cert"),
+        ({"grpc_use_ssl": True, "grpc_server_key": Path(__file__), "grpc_server_cert": Path(__file__)},
+         "--grpc-server-cert and --grpc-server-key: no pair"),
     ],
 )  # fmt: skip
 def test_encryption_needs_its_files(flags: dict[str, object], text: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 
 from backends.errors import BackendError
-from gateway.grpc_v2.stream import MAX_PENDING_BYTES
+from gateway.grpc_v2.stream import FIRST_REQUESTS, MAX_PENDING_BYTES
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.grpc_v2.serving import Served, request, served, tensor
 
@@ -117,6 +117,45 @@ async def test_no_more_is_read_while_too_much_is_unanswered() -> None:
         await asyncio.wait([reading])
 
     assert asked == 7  # eight of them are a little more than the limit
+
+
+async def test_no_more_requests_than_a_few_are_read_before_the_first_answer() -> None:
+    engine = FakeEngine()
+    sent = 0
+
+    async def requests() -> AsyncIterator[Any]:
+        nonlocal sent
+        while True:
+            yield request(model="hold")
+            sent += 1
+
+    async with served(engine) as here:
+        call = here.stub.ModelStreamInfer(requests())
+        reading = asyncio.ensure_future(call.read())
+        while len(engine.requests) < FIRST_REQUESTS:
+            await here.stub.ServerLive(pb.ServerLiveRequest())
+        for _ in range(50):
+            await here.stub.ServerLive(pb.ServerLiveRequest())
+        asked = len(engine.requests)
+        call.cancel()
+        await asyncio.wait([reading])
+
+    assert (asked, sent > asked) == (FIRST_REQUESTS, True)
+
+
+async def test_a_client_that_leaves_without_reading_is_no_defect_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = FakeEngine()
+    async with served(engine) as here:
+        call = here.stub.ModelStreamInfer(iter([request(id=str(number)) for number in range(20)]))
+        while len(engine.requests) < 20:
+            await here.stub.ServerLive(pb.ServerLiveRequest())
+        call.cancel()
+        for _ in range(20):
+            await here.stub.ServerLive(pb.ServerLiveRequest())
+
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_a_server_that_stops_answers_what_it_has_read_and_ends_the_stream() -> None:
