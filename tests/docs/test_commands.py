@@ -27,7 +27,8 @@ ELSEWHERE = {
     ),
     "docker build -t shoal .": "needs a container engine; tests/docs/test_deploy.py reads the Dockerfile",
     "docker run --rm -p 127.0.0.1:8000:8000 -p 127.0.0.1:8001:8001 -p 127.0.0.1:8002:8002 shoal": "likewise",
-    'docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/my-models:/models:ro" shoal serve --http-address=0.0.0.0 '
+    'docker run --rm -p 127.0.0.1:8000:8000 -p 127.0.0.1:8001:8001 -v "$PWD/my-models:/models:ro" '
+    "shoal serve --http-address=0.0.0.0 "
     "--model-repository=/models": "likewise",
 }
 WITH_COMMANDS = [page for page in PAGES if blocks_of(page, "sh")]
