@@ -124,6 +124,7 @@ class Runner(Generic[Payload, Result]):
             return await future
         finally:
             self._leave(ticket, future)
+            del future, payload  # an error's traceback holds this frame: let it not hold tensors, nor itself
 
     async def drain(self) -> None:
         """Admit nothing more and wait until everything admitted has been answered."""
@@ -213,6 +214,7 @@ class Runner(Generic[Payload, Result]):
             return await future
         finally:
             self._leave(ticket, future)
+            del future, payload  # an error's traceback holds this frame: let it not hold tensors, nor itself
 
     def withdraw(self, ticket: int) -> None:
         """Forget a reserved ticket that was never queued."""

@@ -117,6 +117,8 @@ class HttpExchange(RequestResponseCycle, Exchange):
     @override
     def hand_over(self, app: App) -> None:
         connection = self._connection
+        if connection is None:
+            return  # the client has left while its answer was on the way
         self.withdraw = None
         self.scope = connection.scope_of(self._head)
         self.logger = connection.logger
@@ -125,6 +127,8 @@ class HttpExchange(RequestResponseCycle, Exchange):
 
     @override
     def finish(self, reply: Reply) -> None:
+        if self._connection is None:
+            return
         try:
             if self.reply(reply):
                 self._close()

@@ -91,7 +91,7 @@ def _careful_rows(spec: ModelSpec, inputs: Mapping[str, Shaped]) -> int:
 
 def _check_outputs(spec: ModelSpec, outputs: Sequence[str]) -> None:
     known = {tensor.name for tensor in spec.outputs}
-    for name in outputs:
+    for name in sorted(outputs):  # Triton keeps them in a set
         if name not in known:
             raise UnknownTensorError(f"unexpected inference output '{name}' for model '{spec.name}'")
 
@@ -123,8 +123,8 @@ def _common_rows(spec: ModelSpec, inputs: Mapping[str, Shaped]) -> int:
             rows = array.shape[0]
         elif rows != array.shape[0]:
             raise InvalidRequestError(f"input '{name}' batch size does not match other inputs for '{spec.name}'")
-    # Only a model whose inputs are all optional gets here without any; it then runs one row.
-    rows = 1 if rows is None else rows
+    if rows is None:  # all inputs are optional, and none is there to tell
+        raise InvalidRequestError("out of bounds index 0: request has 0 inputs")
     if rows > spec.max_batch_rows and spec.batching.oversize is Oversize.REFUSE:
         raise InvalidRequestError(f"inference request batch-size must be <= {spec.max_batch_rows} for '{spec.name}'")
     return rows

@@ -32,7 +32,7 @@ class SettingsVerbs:
     async def trace(self, request: Message, _context: Context) -> Message:
         """TraceSetting."""
         model: str = request.model_name
-        if model and model not in self._engine.model_names():
+        if model and not (model in self._engine.model_names() and self._engine.ready_versions(model)):
             raise InvalidSettingError(f"Request for unknown model : {model[:256]}")
         changes = {name: _trace_value(name, list(setting.value)) for name, setting in request.settings.items()}
         settings = self._trace.update(changes, model) if changes else self._trace.read(model)

@@ -33,7 +33,7 @@ class SettingsVerbs:
         """The trace settings of a model, or of all if it is empty, changed before if it is a POST."""
         if scope["method"] not in {"GET", "POST"}:
             return WRONG_METHOD
-        if model and model not in self._engine.model_names():
+        if model and not (model in self._engine.model_names() and self._engine.ready_versions(model)):
             raise InvalidSettingError(f"Request for unknown model : {model}")
         if scope["method"] == "GET":
             return json_reply(self._trace.read(model))

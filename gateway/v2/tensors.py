@@ -148,6 +148,8 @@ def parse_strings(name: str, data: memoryview, count: int, model: str) -> list[b
             raise too_many_strings(name, model, count)
         (length,) = _LENGTH.unpack_from(data, offset)
         offset += _LENGTH.size
+        if length > size_bytes - offset and len(elements) + 1 < count:
+            raise too_few_strings(name, model, count, len(elements) + 1)
         if length > size_bytes - offset:
             # Triton's backend finds this one, not its core.
             raise IncompleteStringError(

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -133,7 +134,10 @@ class Server:
 
     def listeners(self) -> int:
         """Listening sockets on the HTTP port that this very process holds."""
-        held = {str(entry.readlink()) for entry in Path(f"/proc/{self.pid}/fd").iterdir() if entry.is_symlink()}
+        held = set()
+        for entry in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                held.add(str(entry.readlink()))
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         return sum(
             row[1].endswith(f":{self.port:04X}") and row[3] == "0A" and f"socket:[{row[9]}]" in held for row in rows

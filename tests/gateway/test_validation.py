@@ -16,6 +16,7 @@ SIMPLE = make_spec(
     [tensor("OUTPUT0", INT32, 16), tensor("OUTPUT1", INT32, 16)],
 )
 OPTIONAL = make_spec("opt", [tensor("A", INT32, 1), tensor("B", INT32, 1, optional=True)], [tensor("C", INT32, 1)])
+CHOICE = make_spec("choice", [tensor("A", INT32, 1, optional=True)], [tensor("C", INT32, 1)])
 TEXTS = make_spec("texts", [tensor("A", DataType.BYTES, 3)], [tensor("B", INT32, 1)])
 NOTHING = make_spec("nothing", [tensor("A", INT32, -1)], [tensor("B", INT32, 1)])
 FLAT = make_spec("flat", [tensor("A", INT32, 2)], [tensor("B", INT32, 2)], 0)
@@ -29,6 +30,8 @@ GOOD = {"INPUT0": ints(2, 16), "INPUT1": ints(2, 16)}
 
 MISFITS = {
     "output": (SIMPLE, {}, ("NO",), "unexpected inference output 'NO' for model 'simple'"),
+    "two outputs": (SIMPLE, {}, ("Z", "NO"), "unexpected inference output 'NO' for model 'simple'"),
+    "no input to count rows by": (CHOICE, {}, (), "out of bounds index 0: request has 0 inputs"),
     "too few inputs": (
         SIMPLE,
         {"INPUT0": ints(1, 16)},

@@ -115,6 +115,7 @@ MODELS = {
     "texts": Model((Tensor("x", "STRING", "1"),), (Tensor("y", "STRING", "1"),)),
     "pair": Model(PAIR, PAIR_OUT),
     "optional": Model(OPTIONAL, PAIR_OUT, max_batch_size=0),
+    "optional_rows": Model(OPTIONAL, PAIR_OUT),
     "partly": Model((PAIR[0]._replace(more="optional: true"), PAIR[1]), PAIR_OUT),
     "odd": Model(code=ODD),
     "half": Model(PAIR, PAIR_OUT, HALF),

@@ -311,6 +311,11 @@ BLOB_MISTAKES = {
         b"\2\0\0\0hi\5\0\0\0hel",
         "incomplete string data for inference input 'x', expecting string of length 5 but only 3 bytes available",
     ),
+    "half a string too early": (
+        binary("BYTES", [2], 7),
+        b"\5\0\0\0hel",
+        "[request id: <id_unknown>] expected 2 string elements for inference input 'x' for model 'm', got 1",
+    ),
     "endless string": (
         binary("BYTES", [1], 4),
         b"\xff\xff\xff\xff",

@@ -115,6 +115,8 @@ CASES: Cases = {
     ),
     "one optional input": infer("optional", body(tensor("INT32", [2], "x1", data=[3, 4]))),
     "no optional input": infer("optional", body()),
+    "no optional input to count rows by": infer("optional_rows", body()),
+    "two unknown outputs": infer("pair", {**pair, "outputs": [{"name": "z"}, {"name": "a"}]}),
     "an unknown optional input": infer("optional", body(tensor(name="z", data=[1, 2]))),
     "three of two optional inputs": infer("optional", body(*(tensor(name=n, data=[1, 2]) for n in ("x0", "x1", "x2")))),
     "an output that the model leaves out": infer("half", pair),
