@@ -11,6 +11,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -132,9 +133,9 @@ class BatchRunner:
         try:
             results = self._fit(payloads, rows, progress)
         except _OF_ALL as error:
-            return [error] * len(payloads)
+            return [_as_value(error)] * len(payloads)
         except ExecutionError as error:
-            return self._find_guilty(payloads, rows, progress, error)
+            return self._find_guilty(payloads, rows, progress, _as_value(error))
         progress.is_well = progress.tries == 1 and not progress.non_finite_rows and not progress.has_errors
         return results
 
@@ -152,7 +153,7 @@ class BatchRunner:
             try:
                 results[first:last] = self._fit(payloads[first:last], rows[first:last], progress)
             except ExecutionError as error_of_part:
-                results[first:last] = [error_of_part] * (last - first)
+                results[first:last] = [_as_value(error_of_part)] * (last - first)
                 if isinstance(error_of_part, _OF_ALL):
                     continue
                 failures += 1
@@ -266,6 +267,17 @@ class BatchRunner:
             outputs = self._computed(lambda: computed_again(self._executor, inputs, given, bad, allowed))
         results = self._cut(outputs, rows, executed_rows)
         return _failed(results, rows, bad) if wish is NonFinite.FAIL else results
+
+
+Error = TypeVar("Error", bound=BackendError)
+
+
+def _as_value(error: Error) -> Error:
+    """An error that is handed on does not hold the frames it came through, nor their tensors."""
+    for held in (error, error.__cause__):
+        if held is not None:
+            held.__traceback__ = None
+    return error
 
 
 def _failed(results: Sequence[Tensors], rows: Sequence[int], bad: Rows) -> Sequence[Outcome]:

@@ -116,7 +116,7 @@ class Served:
             return await future
         finally:
             call.cancel()  # for a caller that leaves; otherwise it is over
-            del future, inputs  # an error's traceback holds this frame: let it not hold tensors, nor itself
+            del call, future, inputs  # an error's traceback holds this frame: let it not hold tensors, nor itself
 
     def submit(
         self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int, reply: Reply[tuple[Tensors, Timing]]

@@ -63,7 +63,7 @@ class InferenceService:
             return await future
         finally:
             call.cancel()  # for a caller that leaves; otherwise it is over
-            del future, request  # an error's traceback holds this frame: let it not hold tensors, nor itself
+            del call, future, request  # an error's traceback holds this frame: let it not hold tensors, nor itself
 
     async def _infer_in_task(self, request: InferRequest) -> InferResponse:
         """What `submit` does not do: ensembles, and requests that are cut into chunks."""

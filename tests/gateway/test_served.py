@@ -1,6 +1,8 @@
 """One model version: batches, chunks, deadlines, counters."""
 
 import asyncio
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -62,6 +64,23 @@ async def test_what_cannot_be_split_is_refused_with_the_limit(batching: dict, te
             await service.infer(rows(*range(20)))
 
     assert text in str(caught.value)
+
+
+async def test_the_tensors_of_a_request_that_fails_are_given_back_without_the_garbage_collector() -> None:
+    async with serving(echo()) as service:
+        request = rows(POISON)
+        tensor = weakref.ref(next(iter(request.inputs.values())))
+        gc.collect()
+        gc.disable()
+        try:
+            with pytest.raises(ExecutionError):
+                await service.infer(request)
+            del request
+            async with asyncio.timeout(5):
+                while tensor() is not None:  # the instance's thread holds it until it waits for the next batch
+                    await one_turn()
+        finally:
+            gc.enable()
 
 
 async def test_a_deadline_ends_the_waiting_and_is_counted_as_rejected() -> None:
