@@ -62,8 +62,9 @@ class _Call:
 
     __slots__ = ("held_bytes", "task")
 
-    def __init__(self, task: "asyncio.Task[bytes | Exception]", held_bytes: int) -> None:
-        self.task = task
+    task: "asyncio.Task[bytes | Exception]"
+
+    def __init__(self, held_bytes: int) -> None:
         self.held_bytes = held_bytes
 
 
@@ -91,7 +92,9 @@ class _Stream:
                     await self._room.wait()
                 self._unanswered += 1
                 self._held_bytes += expected_bytes
-                self._pending.put_nowait(_Call(tasks.create_task(self._answer(data)), expected_bytes))
+                call = _Call(expected_bytes)
+                call.task = tasks.create_task(self._run(call, data))
+                self._pending.put_nowait(call)
         finally:
             self._pending.put_nowait(None)
 
@@ -101,13 +104,28 @@ class _Stream:
             answer = await call.task
             if isinstance(answer, Exception):
                 return answer
-            await self._context.write(answer)  # returns when the client has taken it, or soon will have
-            self._largest_answer_bytes = max(self._largest_answer_bytes, len(answer))
+            await self._send(answer)
             self._unanswered -= 1
             self._answered += 1
             self._held_bytes -= call.held_bytes
             self._room.set()
         return None
+
+    async def _send(self, answer: bytes) -> None:
+        """Returns when the client has taken it, or soon will have."""
+        try:
+            await self._context.write(answer)
+        except Exception:  # noqa: BLE001 - grpc has no name for it: the client has left
+            raise asyncio.CancelledError from None
+
+    async def _run(self, call: _Call, data: bytes) -> bytes | Exception:
+        answer = await self._answer(data)
+        if not isinstance(answer, Exception):
+            self._largest_answer_bytes = max(self._largest_answer_bytes, len(answer))
+            unexpected_bytes = max(0, len(data) + len(answer) - call.held_bytes)
+            call.held_bytes += unexpected_bytes
+            self._held_bytes += unexpected_bytes
+        return answer
 
     def _has_room(self, size_bytes: int) -> bool:
         at_most = min(MAX_PENDING_REQUESTS, FIRST_REQUESTS + self._answered)

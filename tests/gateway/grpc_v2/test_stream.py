@@ -158,6 +158,23 @@ async def test_a_client_that_leaves_without_reading_is_no_defect_of_the_server(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
+async def test_a_client_that_leaves_while_a_large_answer_is_sent_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    engine = FakeEngine()
+    size_bytes = 8 << 20
+    message = request(tensor(shape=(1, size_bytes // 4)), raw=[bytes(size_bytes)])
+    async with served(engine) as here:
+        call = here.stub.ModelStreamInfer(iter([message] * 4))
+        while not engine.requests:
+            await here.stub.ServerLive(pb.ServerLiveRequest())
+        for _ in range(50):
+            await here.stub.ServerLive(pb.ServerLiveRequest())
+        call.cancel()
+        for _ in range(50):
+            await here.stub.ServerLive(pb.ServerLiveRequest())
+
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_a_server_that_stops_answers_what_it_has_read_and_ends_the_stream() -> None:
     engine = FakeEngine()
     more = asyncio.Event()
