@@ -96,6 +96,7 @@ class HttpExchange(RequestResponseCycle, Exchange):
     # What uvicorn sets for each request and what hardly ever changes stands here once.
     access_log = False
     waiting_for_100_continue = False
+    more_body = False  # the application is called when all of it is there
     response_started = False
     response_complete = False
     chunked_encoding = None

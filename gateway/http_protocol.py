@@ -58,7 +58,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head = True  # a fresh connection owes its first request
         self._head_bytes = 0
         self._sweeps = 0  # since something happened; in a head, since it began
-        self._refused = False
+        self._refused = False  # nothing more is read
+        self._refusal = b""  # to be told when what is owed before it is answered
         self._between = True  # the parser has seen the end of a request and nothing of the next
         self._fresh: bytes | None = None  # what begins with a head that may be worth knowing
         self._exchange: HttpExchange | None = None  # the last plain request
@@ -258,6 +259,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._sweeps = 0
         if self.pipeline:
             super().on_response_complete()
+        elif self._refusal:
+            self._tell_refusal()
         elif not self.transport.is_closing():  # as there, but for a timer that closes what is idle: `sweep` does
             self.flow.resume_reading()
 
@@ -290,6 +293,23 @@ class LimitedProtocol(HttpToolsProtocol):
         self._start()
 
     def _refuse(self, status: bytes, text: bytes) -> None:
-        self.transport.write(_REFUSAL % (status, len(text) + len(b'{"error":""}'), text))
-        self._refused = True
+        self._refusal = _REFUSAL % (status, len(text) + len(b'{"error":""}'), text)
+        self._refused, self._in_head = True, False
+        if not self._owes_before():
+            self._tell_refusal()
+
+    def _owes_before(self) -> bool:
+        """Whether requests before the one that is refused are still being answered."""
+        if not self._is_answering():
+            return False
+        if not self.cycle.more_body:
+            return True  # the last request is complete, so it is a later one that is refused
+        if not self.pipeline:
+            return False
+        self.pipeline.popleft()  # it is the last one, which waits there with half a body
+        return True
+
+    def _tell_refusal(self) -> None:
+        self.transport.write(self._refusal)
+        self._refusal = b""
         self.loop.call_later(REFUSAL_S, self.transport.close)

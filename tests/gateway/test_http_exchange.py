@@ -144,6 +144,33 @@ async def test_what_follows_a_declined_offer_is_the_next_request(serve):
     writer.close()
 
 
+GARBAGE = b"\x16\x03\x01 nonsense\r\n\r\n"
+OFFER = b"GET /offer HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n"
+CHUNKED = b"POST /pieces HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("behind", [GARBAGE, OFFER, CHUNKED + b"zz\r\n"], ids=["garbage", "offer", "broken chunk"])
+@pytest.mark.parametrize("owed", [1, 3])
+async def test_a_refusal_comes_after_the_answers_that_are_owed(serve, owed, behind):
+    go_on = asyncio.Event()
+
+    async def slow(scope, receive, send):
+        await go_on.wait()
+        await echo(scope, receive, send)
+
+    server = await serve(slow)
+    reader, writer = await connect(server)
+    writer.write(HELLO * owed + behind)
+    await until(lambda: server.server_state.tasks)
+    go_on.set()
+    answers = [await answer(reader) for _ in range(owed + 1)]
+
+    assert [head[0] for head, _ in answers] == [b"HTTP/1.1 200 OK"] * owed + [b"HTTP/1.1 400 Bad Request"]
+    assert [json.loads(body)["body"] for _, body in answers[:owed]] == ["hello"] * owed
+    assert await reader.read() == b""
+    writer.close()
+
+
 async def test_an_offer_with_a_body_in_pieces_is_refused(serve):
     reader, writer = await connect(await serve(echo))
     head = b"POST / HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\n"
