@@ -29,7 +29,7 @@ from batching.core.statistics import SchedulerStatistics
 from batching.ports import BatchResult, Instance
 from batching.reservations import How, Reservation
 from batching.sharing import Seat, seated
-from batching.submissions import Reply, Submission
+from batching.submissions import Deliver, Submission
 
 Payload = TypeVar("Payload")
 Result = TypeVar("Result")
@@ -102,7 +102,7 @@ class Runner(Generic[Payload, Result]):
         return Reservation(self, ticket)
 
     def submit(
-        self, payload: Payload, rows: int, reply: Reply[Answer[Result]], **how: Unpack[How]
+        self, payload: Payload, rows: int, reply: Deliver[Answer[Result]], **how: Unpack[How]
     ) -> Submission[Answer[Result]]:
         """Admit and queue in one step, for rows that are ready. The reply comes when the next batch has started.
 

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 Value = TypeVar("Value")
 
-Reply = Callable[[Value | BaseException], None]
+Deliver = Callable[[Value | BaseException], None]
 """Called once, on the event loop and never within `submit`: with the answer, or with the error that is it."""
 
 
@@ -14,11 +14,11 @@ class Call(Protocol):
     """What `submit` gives to who asked."""
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more: `Reply` is called at once with CancelledError, unless it is over."""
+        """Nobody wants the answer any more: `Deliver` is called at once with CancelledError, unless it is over."""
         ...
 
 
-class Owner(Protocol[Value]):
+class SubmissionOwner(Protocol[Value]):
     """Where the request was submitted: the runner."""
 
     def note_settled(self, submission: "Submission[Value]") -> None:
@@ -45,9 +45,9 @@ class Submission(Generic[Value]):
 
     ticket: int
 
-    def __init__(self, owner: Owner[Value], reply: Reply[Value]) -> None:
+    def __init__(self, owner: SubmissionOwner[Value], reply: Deliver[Value]) -> None:
         self._owner = owner
-        self._reply: Reply[Value] | None = reply
+        self._reply: Deliver[Value] | None = reply
         self._outcome: Value | BaseException | None = None
 
     def done(self) -> bool:

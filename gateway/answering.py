@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from batching.submissions import Call, Reply
+from batching.submissions import Call, Deliver
 from gateway.engine import VersionStatistics
 from models.inference import Tensors, Timing
 from models.preprocessing import Preprocessing
@@ -23,7 +23,7 @@ class Answering(Protocol):
         ...
 
     def submit(
-        self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int, reply: Reply[tuple[Tensors, Timing]]
+        self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int, reply: Deliver[tuple[Tensors, Timing]]
     ) -> Call | None:
         """As `infer`, without a task; None for what only `infer` can do. Raises for what is not admitted."""
         ...

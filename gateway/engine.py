@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from backends.members import MemberStatus
-from batching.submissions import Call, Reply
+from batching.submissions import Call, Deliver
 from models.inference import ClassifyRequest, ClassifyResponse, InferRequest, InferResponse
 from models.spec import ModelSpec
 
@@ -126,7 +126,7 @@ class Engine(Protocol):
         """
         ...
 
-    def submit(self, request: InferRequest, reply: Reply[InferResponse]) -> Call | None:
+    def submit(self, request: InferRequest, reply: Deliver[InferResponse]) -> Call | None:
         """As `infer`, for a surface that would rather be called than wait in a task.
 
         Args:

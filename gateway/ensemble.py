@@ -19,7 +19,7 @@ from batching.core.batches import CloseReason
 from batching.core.errors import BatchingError, DeadlineExceededError, QueueFullError, ShuttingDownError
 from batching.core.statistics import SchedulerStatistics
 from batching.ports import BatchTimes
-from batching.submissions import Reply
+from batching.submissions import Deliver
 from gateway.answering import Answering
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
@@ -75,7 +75,7 @@ class Ensemble:
         _rows: int,
         _timeout_ns: int | None,
         _priority: int,
-        _reply: Reply[tuple[Tensors, Timing]],
+        _reply: Deliver[tuple[Tensors, Timing]],
     ) -> None:
         """None: steps that wait for each other need a task."""
         return

@@ -5,13 +5,14 @@ import contextlib
 import errno
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import uvicorn
 from typing_extensions import override
 
+from gateway.asgi import Begin, Scope
 from gateway.http_exchange import MAX_BODY_BYTES, KnownHeads
 from gateway.http_protocol import SWEEP_S, LimitedProtocol
 
@@ -27,10 +28,11 @@ class HttpServer(uvicorn.Server):
     """Serves one ASGI application on one bound socket until `stop`; waits for running requests until `force`.
 
     Args:
-        app: The application; if it has a `plan`, see `KnownHeads`, it is asked for that.
+        app: The application.
         listener: A socket from `bind`.
         max_connections: Open ones; what comes beyond is answered 503.
         max_body_bytes: Above it the application refuses a request by its head alone.
+        plan: See `KnownHeads`.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class HttpServer(uvicorn.Server):
         *,
         max_connections: int = 10_000,
         max_body_bytes: int = MAX_BODY_BYTES,
+        plan: Callable[[Scope], Begin | None] | None = None,
     ) -> None:
-        known = KnownHeads(max_body_bytes, getattr(app, "plan", None))
+        known = KnownHeads(max_body_bytes, plan)
         protocol = partial(LimitedProtocol, known=known, max_connections=max_connections)
         super().__init__(
             uvicorn.Config(

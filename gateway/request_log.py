@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from batching.clock import MILLISECOND_NS, Clock
-from batching.submissions import Call, Reply
+from batching.submissions import Call, Deliver
 from gateway.service import InferenceService
 from models.inference import ClassifyRequest, ClassifyResponse, InferRequest, InferResponse
 
@@ -24,7 +24,7 @@ class LoggedService(InferenceService):
         self._clock = clock
 
     @override
-    def submit(self, request: InferRequest, reply: Reply[InferResponse]) -> Call | None:
+    def submit(self, request: InferRequest, reply: Deliver[InferResponse]) -> Call | None:
         started_ns = self._clock.now_ns()
         try:
             return super().submit(request, partial(self._answered, request, reply, started_ns))
@@ -35,7 +35,7 @@ class LoggedService(InferenceService):
     def _answered(
         self,
         request: InferRequest,
-        reply: Reply[InferResponse],
+        reply: Deliver[InferResponse],
         started_ns: int,
         outcome: InferResponse | BaseException,
     ) -> None:
@@ -43,10 +43,10 @@ class LoggedService(InferenceService):
         reply(outcome)
 
     @override
-    async def _infer_in_task(self, request: InferRequest) -> InferResponse:
+    async def infer(self, request: InferRequest) -> InferResponse:
         started_ns = self._clock.now_ns()
         try:
-            response = await super()._infer_in_task(request)
+            response = await super().infer(request)
         except BaseException as error:
             self._tell(request, error, started_ns)
             raise

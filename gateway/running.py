@@ -75,6 +75,7 @@ async def run(settings: Settings, parts: Parts, listeners: Listeners, stop: Stop
         listeners.http,
         max_connections=affordable_connections(settings.http_max_connections),
         max_body_bytes=settings.http_max_input_size,
+        plan=parts.gateway.plan,
     )
     server.listen("--http-port")
     callers: list[HttpServer | GrpcServer] = [server]  # those whose callers are waited for

@@ -21,7 +21,7 @@ from batching.core.scheduler import Scheduler
 from batching.reservations import How, Reservation
 from batching.runner import Runner
 from batching.sharing import Seat
-from batching.submissions import Call, Reply, settle
+from batching.submissions import Call, Deliver, settle
 from gateway.decoding import Decoder
 from gateway.engine import VersionStatistics
 from gateway.policies import PriorityLevels
@@ -119,7 +119,7 @@ class Served:
             del call, future, inputs  # an error's traceback holds this frame: let it not hold tensors, nor itself
 
     def submit(
-        self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int, reply: Reply[tuple[Tensors, Timing]]
+        self, inputs: Tensors, rows: int, timeout_ns: int | None, priority: int, reply: Deliver[tuple[Tensors, Timing]]
     ) -> Call | None:
         """Run ready tensors that fit into a batch; None for others."""
         if rows > self._largest_rows:
@@ -132,7 +132,7 @@ class Served:
             self._count_failure(error, started_ns, rows)
             raise
 
-    def _answer(self, rows: int, started_ns: int, reply: Reply[tuple[Tensors, Timing]], outcome: Outcome) -> None:
+    def _answer(self, rows: int, started_ns: int, reply: Deliver[tuple[Tensors, Timing]], outcome: Outcome) -> None:
         """The end of what was submitted."""
         if isinstance(outcome, BaseException):
             self._count_failure(outcome, started_ns, rows)

@@ -6,7 +6,7 @@ from functools import partial
 
 from backends.errors import BackendError
 from batching.core.errors import BatchingError
-from batching.submissions import Call, Reply, settle
+from batching.submissions import Call, Deliver
 from gateway.answering import Answering
 from gateway.catalogue import Catalogue
 from gateway.classification import top_predictions
@@ -55,30 +55,16 @@ class InferenceService:
 
     async def infer(self, request: InferRequest) -> InferResponse:
         """See `Engine`."""
-        future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
-        call = self.submit(request, partial(settle, future))
-        if call is None:
-            return await self._infer_in_task(request)
-        try:
-            return await future
-        finally:
-            call.cancel()  # for a caller that leaves; otherwise it is over
-            del call, future, request  # an error's traceback holds this frame: let it not hold tensors, nor itself
-
-    async def _infer_in_task(self, request: InferRequest) -> InferResponse:
-        """What `submit` does not do: ensembles, and requests that are cut into chunks."""
         with self._catalogue.find(request.model, request.version) as served:
             rows = validate(served.spec, request.inputs, request.outputs)
             inputs = _inputs(served.spec, request, rows)
             answer = await served.infer(inputs, rows, request.timeout_ns, request.priority)
         return _response(served.spec, request, *answer)
 
-    def submit(self, request: InferRequest, reply: Reply[InferResponse]) -> Call | None:
+    def submit(self, request: InferRequest, reply: Deliver[InferResponse]) -> Call | None:
         """See `Engine`. The version is leased until the reply."""
         hosted = self._catalogue.find(request.model, request.version)
         spec = hosted.spec
-        if spec.steps:
-            return None
         rows = validate(spec, request.inputs, request.outputs)
         inputs = _inputs(spec, request, rows)
         call = None
@@ -187,7 +173,10 @@ def _inputs(spec: ModelSpec, request: InferRequest, rows: int) -> Tensors:
 
 
 def _answered(
-    hosted: Hosted, request: InferRequest, reply: Reply[InferResponse], outcome: tuple[Tensors, Timing] | BaseException
+    hosted: Hosted,
+    request: InferRequest,
+    reply: Deliver[InferResponse],
+    outcome: tuple[Tensors, Timing] | BaseException,
 ) -> None:
     """The end of what was submitted."""
     spec = hosted.spec

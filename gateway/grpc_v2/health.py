@@ -1,7 +1,9 @@
 """``grpc.health.v1.Health``: the method Check, without the messages, which have one field."""
 
+from tritonclient.grpc import service_pb2
+
 from gateway.engine import Engine
-from gateway.grpc_v2.calls import Context
+from gateway.grpc_v2.calls import Context, parse
 
 _SERVING = b"\x08\x01"  # field 1, an enumeration
 _NOT_SERVING = b"\x08\x02"
@@ -17,6 +19,7 @@ class Health:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def check(self, _request: bytes, _context: Context) -> bytes:
-        """Check."""
+    async def check(self, request: bytes, _context: Context) -> bytes:
+        """Check. Raises UnreadableMessageError."""
+        parse(service_pb2.ServerReadyRequest, request)  # which has no fields, so that it takes any message
         return _SERVING if self._engine.is_ready() else _NOT_SERVING

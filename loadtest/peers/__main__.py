@@ -1,10 +1,13 @@
-"""Installs the peers: ``python -m loadtest.peers [DIRECTORY]``; ends with 1 and the reason if one cannot run here."""
+"""Installs the peers: ``python -m loadtest.peers [DIRECTORY]``; ends with 3 and the reason if one cannot run here."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from loadtest.peers.install import UnavailableError, install_perf_analyzer, install_triton
+
+UNAVAILABLE = 3
+"""Exit status; unlike that of a defect."""
 
 
 def main() -> int:
@@ -19,7 +22,7 @@ def main() -> int:
         except UnavailableError as error:
             said, failures = f"not available: {error}", failures + 1
         sys.stdout.write(f"{said}\n")
-    return 1 if failures else 0
+    return UNAVAILABLE if failures else 0
 
 
 if __name__ == "__main__":

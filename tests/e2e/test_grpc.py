@@ -14,6 +14,8 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from gateway.grpc_v2.server import GrpcConfigError, credentials_of
+from gateway.settings import Settings
 from tests.e2e.models import add_echo
 from tests.e2e.server import Server, wait_until
 
@@ -131,6 +133,13 @@ def test_calls_are_encrypted_and_clients_may_need_a_certificate(repository: Path
 
     assert answer.raw_output_contents[0] == ROW
     assert codes == [grpc.StatusCode.UNAVAILABLE] * 2
+
+
+def test_roots_that_are_no_certificates_are_told_by_their_flag(keys: Path) -> None:
+    flags = {"grpc_server_key": keys / "key.pem", "grpc_server_cert": keys / "cert.pem"}
+
+    with pytest.raises(GrpcConfigError, match="--grpc-root-cert: holds no certificates"):
+        credentials_of(Settings(grpc_use_ssl=True, grpc_root_cert=Path(__file__), **flags))
 
 
 def code_without(channel: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from batching.submissions import Reply
+from batching.submissions import Deliver
 from gateway.engine import BatchSizeStatistics, Duration, VersionStatistics
 from gateway.validation import validate
 from models.errors import ModelNotFoundError, NotClassifierError, VersionNotFoundError, VersionNotReadyError
@@ -133,7 +133,7 @@ class FakeEngine:
             outputs={name: values for name, values in outputs.items() if name in (request.outputs or outputs)},
         )
 
-    def submit(self, request: InferRequest, reply: Reply[InferResponse]) -> None:
+    def submit(self, request: InferRequest, reply: Deliver[InferResponse]) -> None:
         """Everything needs a task here."""
 
     async def _hold(self) -> None:

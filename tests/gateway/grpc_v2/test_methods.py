@@ -42,6 +42,16 @@ async def test_every_method_of_the_service_is_there() -> None:
     assert "Method not found!" not in texts
 
 
+async def test_a_health_check_that_is_no_message_is_refused() -> None:
+    async with served(FakeEngine()) as here:
+        check = here.channel.unary_unary("/grpc.health.v1.Health/Check")
+        named = await check(b"\x0a\x05model")
+        refused = await status_of(check(b"\xff\xff"))
+
+    assert named == b"\x08\x01"
+    assert refused == ("INTERNAL", "Unable to parse request")
+
+
 async def test_health_is_told_by_both_services() -> None:
     engine = FakeEngine()
     async with served(engine) as here:

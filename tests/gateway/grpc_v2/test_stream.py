@@ -8,6 +8,8 @@ from tritonclient.grpc import service_pb2 as pb
 
 from backends.errors import BackendError
 from gateway.grpc_v2.stream import FIRST_REQUESTS, MAX_PENDING_BYTES
+from gateway.v2.forwarding import HeaderForwarding
+from gateway.v2.surface_settings import SurfaceSettings
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.grpc_v2.serving import Served, request, served, tensor
 
@@ -76,6 +78,17 @@ async def test_bytes_that_are_no_message_end_the_stream() -> None:
             await call.read()
 
     assert caught.value.details() == "Unable to parse request"
+
+
+async def test_metadata_that_cannot_be_forwarded_are_refused_on_a_stream_too() -> None:
+    surface = SurfaceSettings(forwarding=HeaderForwarding.parse("x-.*"))
+    async with served(FakeEngine(), surface=surface) as here:
+        call = here.stub.ModelStreamInfer(iter([request()]), metadata=(("x-raw-bin", b"\xff"),))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "x-raw-bin" in caught.value.details()
 
 
 async def test_a_client_that_leaves_withdraws_what_it_has_asked() -> None:

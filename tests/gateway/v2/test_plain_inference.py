@@ -28,7 +28,7 @@ class Front:
     def __init__(self, service, **limits: int) -> None:
         surface = V2Surface(service, V2Limits(**limits), offload=asyncio.to_thread, server_version="1")
         self.gateway = Gateway(surface, surface)
-        self.server = HttpServer(self.gateway, bind("127.0.0.1", 0, "--http-port"))
+        self.server = HttpServer(self.gateway, bind("127.0.0.1", 0, "--http-port"), plan=self.gateway.plan)
 
     async def __aenter__(self):
         self._serving = asyncio.ensure_future(self.server.run_until_stopped())
@@ -127,6 +127,7 @@ async def test_a_client_that_leaves_is_withdrawn_and_its_mates_are_answered() ->
         for count, (_, writer) in enumerate(pairs, start=1):
             writer.write(request(count))
             await until(lambda count=count: service.statistics()[0].admitted_requests == count)
+        tasks = front.tasks
         pairs[2][1].transport.abort()
         await until(lambda: service.statistics()[0].withdrawn_requests == 1)
         gate.open()
@@ -137,6 +138,7 @@ async def test_a_client_that_leaves_is_withdrawn_and_its_mates_are_answered() ->
 
     assert [body["outputs"][0]["data"] for body in bodies] == [[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]
     assert (entry.failures["CANCELED"], entry.inference_count) == (1, 3)
+    assert tasks == 1  # of the first, whose head was new
 
 
 async def test_a_graceful_end_waits_for_a_request_without_a_task() -> None:
@@ -149,6 +151,7 @@ async def test_a_graceful_end_waits_for_a_request_without_a_task() -> None:
         await gate_opener
         writer.write(request(2))
         await until(lambda: service.statistics()[0].admitted_requests == 2)
+        tasks = front.tasks
         front.server.stop()
         gate.open()
         answers = [await answer(other_reader), await answer(reader)]
@@ -158,6 +161,7 @@ async def test_a_graceful_end_waits_for_a_request_without_a_task() -> None:
 
     assert [head[0] for head, _ in answers] == [b"HTTP/1.1 200 OK"] * 2
     assert ends == [b"", b""]
+    assert tasks == 1  # of the first, whose head was new
 
 
 async def test_after_the_goodbye_plain_answers_close_too() -> None:
