@@ -36,8 +36,9 @@ from gateway.restricted_rest import RestrictedRest
 from gateway.running import Listeners, OnReady, Parts, StartupError, Stop, run
 from gateway.service import InferenceService
 from gateway.settings import Settings
-from gateway.v2.app import V2Limits, V2Surface
+from gateway.v2.app import V2Surface
 from gateway.v2.forwarding import HeaderForwarding
+from gateway.v2.limits import V2Limits
 from gateway.v2.logging_settings import LogSettings
 from gateway.v2.restricted import RestrictedFeatures
 from gateway.v2.shared_memory import SharedMemory

@@ -3,13 +3,12 @@
 The path, not the framework, is hot here: one dictionary or regular expression look-up for each request.
 """
 
-from dataclasses import dataclass
-
 from gateway.asgi import Begin, Offload, Receive, Reply, Scope, Send, send_reply
 from gateway.control_access import GuardedControl
 from gateway.engine import Engine
 from gateway.v2.generate_verbs import GenerateVerbs
 from gateway.v2.inference import InferVerb, refusal
+from gateway.v2.limits import V2Limits
 from gateway.v2.paths import NOT_FOUND, WRONG_METHOD, ModelPath, category_of, parse_path, path_of
 from gateway.v2.questions import Questions
 from gateway.v2.repository import PREFIX, RepositoryVerbs
@@ -22,21 +21,6 @@ from gateway.versions import parse_version
 from models.errors import ModelUnavailableError
 
 _MAX_CACHED_PATH = 256  # characters
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class V2Limits:
-    """Limits of the surface.
-
-    Attributes:
-        max_body_bytes: Largest request body, as sent and unpacked, and largest tensor sent as JSON.
-        inline_bytes: Largest JSON part that is parsed, and largest reply that is compressed, on the event loop.
-        inline_elements: Most elements that are rendered as JSON, strings or classes on the event loop.
-    """
-
-    max_body_bytes: int = 64 << 20
-    inline_bytes: int = 256 << 10
-    inline_elements: int = 16384
 
 
 class V2Surface:
@@ -64,30 +48,14 @@ class V2Surface:
         settings: SurfaceSettings | None = None,
     ) -> None:
         self._engine = engine
-        self._repository = RepositoryVerbs(
-            engine, control, offload=offload, max_body_bytes=limits.max_body_bytes, inline_bytes=limits.inline_bytes
-        )
+        self._repository = RepositoryVerbs(engine, control, limits, offload=offload)
         memory = memory or SharedMemory(is_enabled=False)
         self._shared_memory = SharedMemoryVerbs(memory, offload=offload)
         settings = settings or SurfaceSettings()
         self._questions = Questions(engine, settings.server_name, server_version)
         self._settings = SettingsVerbs(engine, settings.trace, settings.logs)
-        self._generate = GenerateVerbs(
-            engine,
-            offload=offload,
-            max_body_bytes=limits.max_body_bytes,
-            inline_bytes=limits.inline_bytes,
-            inline_elements=limits.inline_elements,
-        )
-        self._infer = InferVerb(
-            engine,
-            offload=offload,
-            max_body_bytes=limits.max_body_bytes,
-            inline_bytes=limits.inline_bytes,
-            inline_elements=limits.inline_elements,
-            memory=memory,
-            forwarding=settings.forwarding,
-        )
+        self._generate = GenerateVerbs(engine, limits, offload=offload)
+        self._infer = InferVerb(engine, limits, offload=offload, memory=memory, forwarding=settings.forwarding)
         self._restricted = settings.restricted or None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

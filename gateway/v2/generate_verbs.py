@@ -8,6 +8,7 @@ from gateway.asgi import JSON_TYPE, Headers, Offload, Receive, Reply, Scope, err
 from gateway.engine import Engine
 from gateway.errors import V2_ERRORS, explain
 from gateway.v2.generate import read_generate, render_generate
+from gateway.v2.limits import V2Limits
 from gateway.v2.request import with_request_id
 from models.errors import InvalidRequestError
 from models.inference import InferRequest, InferResponse
@@ -23,20 +24,14 @@ class GenerateVerbs:
 
     Args:
         engine: What answers.
+        limits: Sizes.
         offload: Runs slow parsing and rendering in a thread.
-        max_body_bytes: Largest body, and largest tensor in it.
-        inline_bytes: Largest body that is parsed on the event loop.
-        inline_elements: Most elements that are rendered there.
     """
 
-    def __init__(
-        self, engine: Engine, *, offload: Offload, max_body_bytes: int, inline_bytes: int, inline_elements: int
-    ) -> None:
+    def __init__(self, engine: Engine, limits: V2Limits, *, offload: Offload) -> None:
         self._engine = engine
         self._offload = offload
-        self._max_body_bytes = max_body_bytes
-        self._inline_bytes = inline_bytes
-        self._inline_elements = inline_elements
+        self._limits = limits
 
     async def answer(
         self, spec: ModelSpec, version: int | None, scope: Scope, receive: Receive, *, streams: bool
@@ -53,12 +48,12 @@ class GenerateVerbs:
         headers: Headers = dict(scope["headers"])
         if headers.get(b"content-encoding", b"") not in _PLAIN:
             return _WRONG_CODING
-        chunks = await read_body(receive, headers, self._max_body_bytes)
+        chunks = await read_body(receive, headers, self._limits.max_body_bytes)
         if chunks is None:
             return None
         body = b"".join(chunks)
-        read = partial(read_generate, spec, version, body, self._max_body_bytes)
-        request = read() if len(body) <= self._inline_bytes else await self._offload(read)
+        read = partial(read_generate, spec, version, body, self._limits.max_body_bytes)
+        request = read() if len(body) <= self._limits.inline_bytes else await self._offload(read)
         try:
             response = await self._infer(request, receive)
             if response is None:
@@ -75,6 +70,6 @@ class GenerateVerbs:
             raise with_request_id(error, request.request_id) from None
 
     async def _render(self, response: InferResponse) -> bytes:
-        if sum(array.size for array in response.outputs.values()) <= self._inline_elements:
+        if sum(array.size for array in response.outputs.values()) <= self._limits.inline_elements:
             return render_generate(response)
         return await self._offload(partial(render_generate, response))

@@ -29,6 +29,7 @@ from gateway.engine import Engine
 from gateway.errors import V2_ERRORS, TokenError, UnsupportedEncodingError, explain
 from gateway.v2.body import Body, assemble, is_slow
 from gateway.v2.forwarding import HeaderForwarding
+from gateway.v2.limits import V2Limits
 from gateway.v2.paths import ModelPath
 from gateway.v2.raw import decode_raw
 from gateway.v2.request import Decoded, decode_json, with_request_id
@@ -50,10 +51,8 @@ class InferVerb:
 
     Args:
         engine: What answers.
+        limits: Sizes.
         offload: Runs slow decoding and rendering in a thread.
-        max_body_bytes: Largest request body, as sent and unpacked, and largest tensor sent as JSON.
-        inline_bytes: Largest JSON part that is parsed, and largest reply that is compressed, on the event loop.
-        inline_elements: Most elements that are rendered as JSON, strings or classes on the event loop.
         memory: The shared memory of clients.
         forwarding: The headers that models see; None: they see none.
     """
@@ -61,19 +60,15 @@ class InferVerb:
     def __init__(
         self,
         engine: Engine,
+        limits: V2Limits,
         *,
         offload: Offload,
-        max_body_bytes: int,
-        inline_bytes: int,
-        inline_elements: int,
         memory: SharedMemory,
         forwarding: HeaderForwarding | None,
     ) -> None:
         self._engine = engine
         self._offload = offload
-        self._max_body_bytes = max_body_bytes
-        self._inline_bytes = inline_bytes
-        self._inline_elements = inline_elements
+        self._limits = limits
         self._memory = memory
         self._forwarding = forwarding
 
@@ -81,7 +76,7 @@ class InferVerb:
         """Answer any request; None when the client left."""
         spec, version = self._find(target)
         headers: Headers = dict(scope["headers"])
-        chunks = await receive_body(receive, headers, self._max_body_bytes, self._offload)
+        chunks = await receive_body(receive, headers, self._limits.max_body_bytes, self._offload)
         if chunks is None:
             return None
         decoded = self._decode(spec, version, assemble(chunks, headers.get(b"inference-header-content-length")))
@@ -104,7 +99,11 @@ class InferVerb:
         is_packed = b"content-encoding" in headers
         wanted = compression.response_coding(headers.get(b"accept-encoding", b""))
         body_bytes = int(headers.get(b"content-length", b"0"))
-        if is_packed or wanted != "identity" or body_bytes > min(self._inline_bytes, self._max_body_bytes):
+        if (
+            is_packed
+            or wanted != "identity"
+            or body_bytes > min(self._limits.inline_bytes, self._limits.max_body_bytes)
+        ):
             return None
         if self._forwarding is not None:
             return None
@@ -118,16 +117,16 @@ class InferVerb:
         """The request, or what reads it in a thread if that takes long."""
         if body.is_raw:
             return decode_raw(version, body, spec)
-        if is_slow(body, self._inline_bytes, has_large_regions=self._memory.is_slow):
-            return partial(decode_json, spec, version, body, self._max_body_bytes, self._memory)
-        return decode_json(spec, version, body, self._max_body_bytes, self._memory)
+        if is_slow(body, self._limits.inline_bytes, has_large_regions=self._memory.is_slow):
+            return partial(decode_json, spec, version, body, self._limits.max_body_bytes, self._memory)
+        return decode_json(spec, version, body, self._limits.max_body_bytes, self._memory)
 
     def _render(self, spec: ModelSpec, decoded: Decoded, response: InferResponse) -> Reply | Callable[[], Reply]:
         """The reply, or what renders it in a thread if that takes long."""
         if spec.version != response.version:  # the default version has changed since the spec was fetched
             with suppress(ModelUnavailableError):  # and the one that answered may be gone by now
                 spec = self._engine.model(response.model, response.version)
-        if is_slow_to_render(decoded, response, self._inline_elements):
+        if is_slow_to_render(decoded, response, self._limits.inline_elements):
             return partial(render, decoded, response, spec)
         return render(decoded, response, spec)
 
@@ -147,7 +146,7 @@ class InferVerb:
         if coding == "identity":
             return reply
         pack = partial(compression.deflate, reply.body, coding)
-        body = pack() if len(reply.body) <= self._inline_bytes else await self._offload(pack)
+        body = pack() if len(reply.body) <= self._limits.inline_bytes else await self._offload(pack)
         return Reply(reply.status, body, (*reply.headers, (b"content-encoding", coding.encode())))
 
     # Without a task

@@ -10,6 +10,7 @@ from gateway.asgi import JSON_TYPE, Offload, Receive, Reply, Scope, error_reply,
 from gateway.control import IndexEntry, ModelControl, VersionState
 from gateway.control_access import GuardedControl, permitted
 from gateway.engine import Engine
+from gateway.v2.limits import V2Limits
 from gateway.v2.members import JsonObject, as_object, parse_json
 from gateway.v2.paths import NOT_FOUND, WRONG_METHOD
 from models.errors import JsonAccessError, LoadParameterError, MalformedRequestError, UnknownModelError
@@ -43,25 +44,15 @@ class RepositoryVerbs:
     Args:
         engine: Tells what is ready where there is no control.
         control: The verbs behind their check; None: a server that has none, as in Triton's mode ``none``.
+        limits: Sizes.
         offload: Runs slow parsing in a thread.
-        max_body_bytes: Largest body.
-        inline_bytes: Largest body that is parsed on the event loop.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        control: GuardedControl | None,
-        *,
-        offload: Offload,
-        max_body_bytes: int,
-        inline_bytes: int,
-    ) -> None:
+    def __init__(self, engine: Engine, control: GuardedControl | None, limits: V2Limits, *, offload: Offload) -> None:
         self._engine = engine
         self._control = control
         self._offload = offload
-        self._max_body_bytes = max_body_bytes
-        self._inline_bytes = inline_bytes
+        self._limits = limits
 
     async def answer(self, path: str, scope: Scope, receive: Receive) -> Reply | None:
         """One request's answer, None when the client left before it was complete. Raises what V2_ERRORS lists."""
@@ -120,11 +111,11 @@ class RepositoryVerbs:
         *,
         parse: Callable[[bytes], JsonObject] = _parse,
     ) -> T | None:
-        chunks = await read_body(receive, dict(scope["headers"]), self._max_body_bytes)
+        chunks = await read_body(receive, dict(scope["headers"]), self._limits.max_body_bytes)
         if chunks is None:
             return None
         body = b"".join(chunks)
-        if len(body) <= self._inline_bytes:
+        if len(body) <= self._limits.inline_bytes:
             return use(parse(body))
         return use(await self._offload(partial(parse, body)))
 

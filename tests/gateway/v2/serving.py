@@ -10,7 +10,8 @@ import httpx
 import uvicorn
 
 from gateway.control_access import GuardedControl
-from gateway.v2.app import V2Limits, V2Surface
+from gateway.v2.app import V2Surface
+from gateway.v2.limits import V2Limits
 from gateway.v2.shared_memory import SharedMemory
 from gateway.v2.surface_settings import SurfaceSettings
 from tests.gateway.fake_engine import FakeEngine

@@ -13,7 +13,8 @@ import pytest
 
 from backends.errors import ExecutionError
 from batching.core.errors import DeadlineExceededError, QueueFullError, ShuttingDownError, TooManyRowsError
-from gateway.v2.app import V2Limits, V2Surface
+from gateway.v2.app import V2Surface
+from gateway.v2.limits import V2Limits
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.v2.serving import client_of, make_surface
 

@@ -7,7 +7,8 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.http_server import HttpServer, bind
-from gateway.v2.app import V2Limits, V2Surface
+from gateway.v2.app import V2Surface
+from gateway.v2.limits import V2Limits
 from tests.gateway.serving import POISON, Gate, echo, serving
 
 HEAD = "POST /v2/models/{model}/infer HTTP/1.1\r\nhost: x\r\n{more}content-length: {length}\r\n\r\n"

@@ -10,7 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from gateway.v2.app import V2Limits, V2Surface
+from gateway.v2.app import V2Surface
+from gateway.v2.limits import V2Limits
 from gateway.v2.shared_memory import INLINE_BYTES, SharedMemory
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.v2.segments import content_of, cut_off, fill, needs_shared_memory, open_files, segment
